@@ -1,0 +1,1 @@
+"""The command that prints the README's figures: `python -m benchmarks`."""

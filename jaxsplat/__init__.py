@@ -1,0 +1,1 @@
+"""jaxsplat: differentiable Gaussian splatting for JAX."""

@@ -1,0 +1,147 @@
+"""The seam between JAX and the compiled kernels. The only module that touches `jax.ffi`.
+
+The module is a plain shared library with C symbols, so one file serves every version of Python. It is registered under
+versioned names: a changed signature gets a new name, and programs in a persistent cache keep meaning what they meant.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+_PREFIX = "jaxsplat.v1."
+_TARGETS = ("rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_backward", "intersect_tiles")
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Loads the CPU module and registers its targets, once.
+
+    Raises:
+      ImportError: if the module is missing, or was built against a newer XLA than the installed jaxlib has. (Registering
+        such a module would keep JAX's CPU back end from starting.)
+    """
+    library = ctypes.CDLL(str(_find("_cpu.so")))
+    built, running = library.jaxsplat_ffi_api_version(), _running_api_version()
+    if built > running:
+        raise ImportError(
+            f"jaxsplat was built against version {_version(built)} of the XLA FFI, but the installed jaxlib has "
+            f"{_version(running)}. Upgrade jax, or reinstall jaxsplat from source."
+        )
+    library.jaxsplat_isa.restype = ctypes.c_char_p
+    for target in _TARGETS:
+        handler = getattr(library, f"jaxsplat_{target}")
+        jax.ffi.register_ffi_target(_PREFIX + target, jax.ffi.pycapsule(handler), platform="cpu")
+    return library
+
+
+def instruction_set() -> str:
+    """Name of the instruction set that the kernels use on this machine: avx512, avx2 or baseline."""
+    return load().jaxsplat_isa().decode()
+
+
+def constant(name: str) -> int:
+    """Value of a constant of the native module: `max_tile_size` or `block_side`."""
+    return getattr(load(), f"jaxsplat_{name}")()
+
+
+def available(platform: str) -> bool:
+    """Whether a native module exists for a platform of JAX, such as "cpu" or "gpu"."""
+    return platform == "cpu"
+
+
+def call(
+    target: str,
+    operands: Sequence[jax.Array],
+    operand_ranks: Sequence[int],
+    results: Sequence[tuple[tuple[int, ...], Any]],
+    **attributes: int | float | bool,
+) -> list[jax.Array]:
+    """Calls a kernel over any leading axes.
+
+    Operands are [leading axes, own axes]; all have the same number of leading axes, of equal size or 1. An axis of size 1
+    is shared by the kernel, not copied. Under `jax.vmap` a new leading axis is added, so that one call serves any nesting.
+
+    Args:
+      target: name of the kernel.
+      operands: arrays.
+      operand_ranks: number of own axes of each operand.
+      results: (own shape, dtype) of each result; the leading axes are those that the operands broadcast to.
+      **attributes: static numbers.
+
+    Returns:
+      The results, each with all leading axes.
+    """
+    load()
+    attributes = {name: _attribute(value) for name, value in attributes.items()}
+
+    @custom_vmap
+    def run(*operands: jax.Array) -> list[jax.Array]:
+        leading = np.broadcast_shapes(
+            *(o.shape[: o.ndim - rank] for o, rank in zip(operands, operand_ranks, strict=True))
+        )
+        shapes = [jax.ShapeDtypeStruct((*leading, *shape), dtype) for shape, dtype in results]
+        outputs = jax.ffi.ffi_call(_PREFIX + target, shapes)(*operands, **attributes)
+        return [_vary_like(output, operands) for output in outputs]
+
+    @run.def_vmap
+    def _(axis_size: int, in_batched: Sequence[bool], *operands: jax.Array) -> tuple[list[jax.Array], list[bool]]:
+        del axis_size
+        batched = [o if is_batched else o[None] for o, is_batched in zip(operands, in_batched, strict=True)]
+        return run(*batched), [True] * len(results)
+
+    return run(*operands)
+
+
+def vary_alike(arrays: Sequence[Any]) -> list[Any]:
+    """Marks arrays as varying over every mesh axis that any of them varies over; None is passed on.
+
+    Inside `shard_map`, the transpose of this mark sums the gradient of a replicated array over the devices.
+    """
+    given = [a for a in arrays if a is not None]
+    return [None if a is None else _vary_like(a, given) for a in arrays]
+
+
+def _vary_like(x: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+    axes = frozenset().union(*(_varying(o) for o in others)) - _varying(x)
+    return lax.pcast(x, tuple(sorted(axes)), to="varying") if axes else x
+
+
+def _varying(x: jax.Array) -> frozenset[str]:
+    return frozenset(jax.typeof(x).manual_axis_type.varying)
+
+
+def _attribute(value: int | float | bool) -> Any:
+    # XLA decodes an attribute only as exactly the type that the kernel declares: int64, double or bool.
+    if isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, int | np.integer) else float(value)
+
+
+def _find(name: str) -> Path:
+    # An editable install keeps the library and the sources apart, so every part of the package is searched.
+    import jaxsplat
+
+    for folder in jaxsplat.__path__:
+        if (Path(folder) / name).is_file():
+            return Path(folder) / name
+    raise ImportError(f"jaxsplat: {name} is not in {list(jaxsplat.__path__)}. Install the package with `pip install .`.")
+
+
+def _running_api_version() -> int:
+    text = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+    major, minor = (int(re.search(rf"#define XLA_FFI_API_{n}\s+(\d+)", text)[1]) for n in ("MAJOR", "MINOR"))
+    return major * 1000 + minor
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000}"

@@ -1,0 +1,5 @@
+"""Stages that bring primitives to the screen. Plain JAX."""
+
+from __future__ import annotations
+
+from jaxsplat.projection.ewa import project_gaussians as project_gaussians

@@ -1,0 +1,1 @@
+"""Rasterizers: one primitive a file, a `jax.custom_vjp` each."""

@@ -1,0 +1,238 @@
+"""Rasterization of projected 3D Gaussians."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsplat import _backend, _check, _constants, _ffi, _validate, reference
+from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
+
+_NAME = "rasterize_gaussians_3d"
+
+
+class Rasterized(NamedTuple):
+    """Pictures of projected splats.
+
+    Attributes:
+      colors: [..., H, W, D] blended channels, background included.
+      alphas: [..., H, W, 1] accumulated opacity.
+      last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
+    """
+
+    colors: jax.Array
+    alphas: jax.Array
+    last_ids: jax.Array
+
+
+def rasterize_gaussians_3d(
+    means2d: jax.Array,
+    conics: jax.Array,
+    colors: jax.Array,
+    opacities: jax.Array,
+    *,
+    width: int,
+    height: int,
+    depths: jax.Array | None = None,
+    radii: jax.Array | None = None,
+    tiles: TileIntersections | None = None,
+    backgrounds: jax.Array | None = None,
+    masks: jax.Array | None = None,
+    tile_size: int = _constants.TILE_SIZE,
+    blend: Blend = Blend(),  # noqa: B008 (frozen)
+    probe: ScreenProbe | None = None,
+    backend: Backend = "auto",
+    validate: bool = False,
+) -> Rasterized:
+    """Blends projected Gaussians front to back (Kerbl et al. 2023).
+
+    alpha = min(alpha_max, opacity exp(-sigma)) with sigma = (a dx^2 + c dy^2) / 2 + b dx dy for the conic (a, b, c), and
+    color = sum color alpha T + T background with the transmittance T. The leading axes are images; those of the
+    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `depths`, which only
+    decides the order. Values and gradients have the same bits in every run, whatever the number of threads.
+
+    Args:
+      means2d: [..., N, 2] centres in pixels.
+      conics: [..., N, 3] upper triangle of the inverse 2D covariance, in 1 / pixel^2. A splat whose conic is not positive
+        definite, or not finite, is not drawn.
+      colors: [..., N, D] any number of channels.
+      opacities: [..., N] in [0, 1].
+      width: image width in pixels.
+      height: image height in pixels.
+      depths: [..., N] nearer splats are blended first, ties by index. Needed unless `tiles` is given.
+      radii: [..., N, 2] int32, zero where a splat is culled. Needed unless `tiles` is given.
+      tiles: lists made by `intersect_tiles` with the same `tile_size`, in place of `depths` and `radii`.
+      backgrounds: [..., D] color behind everything; 0 by default.
+      masks: [..., ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
+      tile_size: side of a tile in pixels, a multiple of 4 up to 32.
+      blend: the blend rule.
+      probe: zeros [..., N, 2] whose gradients are screen-space statistics.
+      backend: "auto", "native" or "reference".
+      validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
+
+    Returns:
+      Colors, alphas and the last splat of each pixel.
+
+    Raises:
+      ValueError: for shapes or settings that do not fit.
+      TypeError: for arrays of a wrong type.
+      jax.errors.JaxRuntimeError: when run, if `tiles` is incomplete or holds ids out of range.
+
+    Example:
+      >>> out = rasterize_gaussians_3d(means2d, conics, colors, opacities, depths=depths, radii=radii,
+      ...                              width=640, height=480)
+      >>> out.colors.shape
+      (480, 640, 3)
+    """
+    means2d, conics, colors, opacities, depths, backgrounds = (
+        None if a is None else jnp.asarray(a) for a in (means2d, conics, colors, opacities, depths, backgrounds)
+    )
+    _check_arguments(means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, masks, probe, width, height, tile_size, blend)
+    if validate:
+        _validate.finite(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
+        if tiles is not None:
+            _validate.tile_lists(_NAME, tiles, means2d.shape[-2])
+    chosen = _backend.resolve(_NAME, backend, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
+    if probe is not None:
+        means2d = means2d + probe.grad.astype(means2d.dtype)
+    if chosen == "reference":
+        blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
+            means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
+            width=width, height=height, tile_size=tile_size, blend=blend,
+        )  # fmt: skip
+    else:
+        blended, transmittances, last_ids = _native(
+            means2d, conics, colors, opacities, depths, radii, tiles, masks, probe,
+            _Settings(width, height, tile_size, blend),
+        )  # fmt: skip
+    if backgrounds is not None:
+        blended = blended + transmittances[..., None] * backgrounds[..., None, None, :]
+    return Rasterized(blended, 1 - transmittances[..., None], last_ids)
+
+
+class _Settings(NamedTuple):
+    width: int
+    height: int
+    tile_size: int
+    blend: Blend
+
+    def attributes(self) -> dict[str, Any]:
+        return {
+            "tile_size": self.tile_size,
+            "alpha_max": float(self.blend.alpha_max),
+            "alpha_min": float(self.blend.alpha_min),
+            "transmittance_min": float(self.blend.transmittance_min),
+            "blend_last": bool(self.blend.blend_last),
+            "max_contributors": int(self.blend.max_contributors),
+        }
+
+
+# Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, radii, masks, gaussian_ids,
+# tile_offsets, count. What is not given is passed as an empty array.
+_RANKS = (2, 2, 2, 1, 1, 2, 2, 1, 1, 0)
+
+
+def _native(means2d, conics, colors, opacities, depths, radii, tiles, masks, probe, settings):
+    empty = jnp.zeros((0,), jnp.int32)
+    operands = [
+        *(a.astype(jnp.float32) for a in (means2d, conics, colors, opacities)),
+        jnp.zeros((0,), jnp.float32) if tiles is not None else depths.astype(jnp.float32),
+        jnp.zeros((0, 2), jnp.int32) if tiles is not None else radii.astype(jnp.int32),
+        jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
+        *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
+    ]
+    absgrad = None if probe is None else probe.absgrad.astype(jnp.float32)
+    *operands, absgrad = _ffi.vary_alike([*operands, absgrad])
+    leading_rank = max(o.ndim - rank for o, rank in zip(operands, _RANKS, strict=True))
+    operands = [_with_leading(o, rank, leading_rank) for o, rank in zip(operands, _RANKS, strict=True)]
+    return _rasterize(settings, tuple(operands), absgrad)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rasterize(settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None):
+    del absgrad  # only the backward pass has something to say to it
+    pixels = (settings.height, settings.width)
+    results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
+    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes()))
+
+
+def _forward(settings, operands, absgrad):
+    picture, transmittances, last_ids = _rasterize(settings, operands, absgrad)
+    return (picture, transmittances, last_ids), (operands, absgrad, picture, transmittances)
+
+
+def _backward(settings, residuals, cotangents):
+    operands, absgrad, picture, transmittances = residuals
+    v_picture, v_transmittances, _ = cotangents
+    n, channels = operands[2].shape[-2:]
+    results = [((n, 2), jnp.float32), ((n, 3), jnp.float32), ((n, channels), jnp.float32), ((n,), jnp.float32)]
+    results.append((((n, 2) if absgrad is not None else (0, 2)), jnp.float32))
+    *gradients, v_absgrad = _ffi.call(
+        f"{_NAME}_backward",
+        (*operands, picture, transmittances, v_picture, v_transmittances),
+        (*_RANKS, 3, 2, 3, 2),
+        results,
+        **settings.attributes(),
+    )
+    floats = [_sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
+    depths = jnp.zeros_like(operands[4])  # they only decide the order
+    v_operands = (*floats, depths, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[5:]))
+    return v_operands, None if absgrad is None else _sum_to(v_absgrad, absgrad.shape)
+
+
+_rasterize.defvjp(_forward, _backward)
+
+
+def _with_leading(x: jax.Array, own_rank: int, leading_rank: int) -> jax.Array:
+    leading = x.ndim - own_rank
+    return x.reshape((1,) * (leading_rank - leading) + x.shape)
+
+
+def _sum_to(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Sums over the axes that `shape` shares or lacks."""
+    x = x.sum(axis=tuple(range(x.ndim - len(shape)))) if x.ndim > len(shape) else x
+    shared = tuple(k for k, size in enumerate(shape) if size != x.shape[k])
+    return x.sum(axis=shared, keepdims=True) if shared else x
+
+
+def _check_arguments(
+    means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, masks, probe, width, height, tile_size, blend
+) -> None:
+    _check.positive_int(_NAME, width=width, height=height)
+    _check.tile_size(_NAME, tile_size)
+    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    if tiles is None and (depths is None or radii is None):
+        raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
+    if tiles is not None and (depths is not None or radii is not None):
+        raise ValueError(f"{_NAME}: tiles replaces depths and radii; give one or the other.")
+    _check.shapes(
+        _NAME,
+        means2d=(means2d, "... N 2"),
+        conics=(conics, "... N 3"),
+        colors=(colors, "... N D"),
+        opacities=(opacities, "... N"),
+        depths=(depths, "... N"),
+        radii=(radii, "... N 2"),
+        backgrounds=(backgrounds, "... D"),
+        masks=(masks, f"... {tiles_y} {tiles_x}"),
+        **({} if probe is None else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}),
+        **(
+            {}
+            if tiles is None
+            else {
+                "tiles.gaussian_ids": (tiles.gaussian_ids, "... M"),
+                "tiles.tile_offsets": (tiles.tile_offsets, f"... {tiles_y * tiles_x + 1}"),
+                "tiles.count": (tiles.count, "..."),
+            }
+        ),
+    )
+    _check.floating(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities, depths=depths, backgrounds=backgrounds)
+    _check.kind(_NAME, jnp.integer, radii=radii)
+    _check.kind(_NAME, jnp.bool_, masks=masks)
+    if colors.shape[-1] < 1:
+        raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")
+    _check.blend(_NAME, blend)

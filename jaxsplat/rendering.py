@@ -1,0 +1,254 @@
+"""The pipelines: what most users call. Each composes the stages and has no mathematics of its own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsplat import _check, _constants, _validate
+from jaxsplat.projection import project_gaussians
+from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
+from jaxsplat.sh import num_sh_coeffs, spherical_harmonics
+from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe
+
+_NAME = "rasterization"
+_TINY_ALPHA = 1e-10
+"""Expected depth divides by at least this, so that an empty pixel gives 0."""
+
+
+def rasterization(
+    means: jax.Array,
+    quats: jax.Array | None,
+    scales: jax.Array | None,
+    opacities: jax.Array,
+    colors: jax.Array,
+    viewmats: jax.Array,
+    Ks: jax.Array,
+    *,
+    width: int,
+    height: int,
+    sh_degree: int | None = None,
+    near_plane: jax.Array | float = _constants.NEAR,
+    far_plane: jax.Array | float = _constants.FAR,
+    radius_clip: jax.Array | float = 0.0,
+    eps2d: jax.Array | float = _constants.EPS2D,
+    tile_size: int = _constants.TILE_SIZE,
+    backgrounds: jax.Array | None = None,
+    masks: jax.Array | None = None,
+    render_mode: RenderMode = "RGB",
+    antialiased: bool = False,
+    camera_model: CameraModel = "pinhole",
+    covars: jax.Array | None = None,
+    blend: Blend = Blend(),  # noqa: B008 (frozen)
+    probe: ScreenProbe | None = None,
+    camera_chunk: int | None = None,
+    backend: Backend = "auto",
+    validate: bool = False,
+) -> RenderOutput:
+    """Renders 3D Gaussians (Kerbl et al. 2023) from every camera.
+
+    Project, color, blend. Gradients reach every float argument, poses and intrinsics included; culling and depth order
+    are not differentiated. All leading axes broadcast; prefer the camera axis `C` to `jax.vmap` where both would do.
+
+    Args:
+      means: [..., N, 3] centres, in world units.
+      quats: [..., N, 4] rotations as w, x, y, z, of any length; None when `covars` are given.
+      scales: [..., N, 3] standard deviations, in world units; None when `covars` are given.
+      opacities: [..., N] in [0, 1].
+      colors: [..., N, D] or, per camera, [..., C, N, D]; with `sh_degree`, coefficients [..., N, K, D].
+      viewmats: [..., C, 4, 4] world-to-camera matrices, OpenCV axes.
+      Ks: [..., C, 3, 3] camera matrices, in pixels. New values never compile anew.
+      width: image width in pixels.
+      height: image height in pixels.
+      sh_degree: 0 to 4 if `colors` are spherical-harmonics coefficients: then colour = max(SH + 0.5, 0).
+      near_plane: smallest visible depth, a scalar or [..., C], in world units.
+      far_plane: largest visible depth, a scalar or [..., C], in world units.
+      radius_clip: splats no larger than this, in pixels, are left out.
+      eps2d: variance added to every screen-space covariance, in squared pixels.
+      tile_size: side of a tile in pixels, a multiple of 4 up to 32. It does not change the picture.
+      backgrounds: [..., C, D] color behind everything; 0 by default.
+      masks: [..., C, ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
+      render_mode: "RGB", "D" (depth accumulated by weight), "ED" (depth expected: D / alpha), or "RGB+D", "RGB+ED".
+      antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
+      camera_model: "pinhole", "ortho" or "fisheye" (equidistant).
+      covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
+      blend: the blend rule.
+      probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
+      camera_chunk: render so many cameras at a time, forward and backward, to bound the memory; `info` is then None.
+      backend: "auto", "native", or "reference": plain JAX, any device and precision, slow.
+      validate: also check that all inputs are finite. Under `jit` this needs `checkify`.
+
+    Returns:
+      Colors, alphas, and the intermediate results.
+
+    Raises:
+      ValueError: for shapes or settings that do not fit.
+      TypeError: for arrays of a wrong type.
+
+    Example:
+      >>> out = rasterization(means, quats, scales, opacities, colors, viewmats, Ks, width=640, height=480)
+      >>> out.colors.shape
+      (1, 480, 640, 3)
+    """
+    arrays = {
+        "means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors,
+        "viewmats": viewmats, "Ks": Ks, "backgrounds": backgrounds, "covars": covars,
+    }  # fmt: skip
+    arrays = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
+    _check_arguments(arrays, masks, probe, sh_degree, render_mode, camera_chunk)
+    if validate:
+        _validate.finite(_NAME, **arrays)
+    per_camera = {
+        "viewmats": arrays.pop("viewmats"), "Ks": arrays.pop("Ks"), "backgrounds": arrays.pop("backgrounds"),
+        "masks": masks, "probe": probe, "near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane),
+        "colors": None,
+    }  # fmt: skip
+    if sh_degree is None and arrays["colors"].ndim > arrays["means"].ndim:
+        per_camera["colors"], arrays["colors"] = arrays["colors"], None
+    render = functools.partial(
+        _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
+        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, camera_model=camera_model, blend=blend,
+        backend=backend,
+    )  # fmt: skip
+    if camera_chunk is None:
+        return render(arrays, per_camera)
+    return _in_chunks(render, arrays, per_camera, camera_chunk)
+
+
+def _render(
+    splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
+    radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
+    camera_model: CameraModel, blend: Blend, backend: Backend,
+) -> RenderOutput:  # fmt: skip
+    """The pipeline: project, color, blend."""
+    opacities, colors = splats["opacities"], splats["colors"]
+    projected = project_gaussians(
+        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"],
+        covars=splats["covars"], opacities=opacities, width=width, height=height, eps2d=eps2d,
+        near_plane=cameras["near_plane"], far_plane=cameras["far_plane"], radius_clip=radius_clip,
+        camera_model=camera_model, antialiased=antialiased, alpha_min=blend.alpha_min,
+    )  # fmt: skip
+    opacities = opacities[..., None, :]
+    if antialiased:
+        opacities = opacities * projected.compensations
+    if sh_degree is not None:
+        visible = jnp.all(projected.radii > 0, axis=-1)
+        directions = splats["means"][..., None, :, :] - _camera_centres(cameras["viewmats"])[..., None, :]
+        colors = spherical_harmonics(sh_degree, directions, colors[..., None, :, :, :], masks=visible)
+        colors = jnp.maximum(colors + 0.5, 0.0)
+    elif cameras["colors"] is None:
+        colors = colors[..., None, :, :]
+    else:
+        colors = cameras["colors"]
+    rasterized = rasterize_gaussians_3d(
+        projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
+        depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
+        backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), masks=cameras["masks"], blend=blend,
+        probe=cameras["probe"], backend=backend,
+    )  # fmt: skip
+    image = rasterized.colors
+    if render_mode in ("ED", "RGB+ED"):
+        depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
+        image = jnp.concatenate([image[..., :-1], depth], axis=-1)
+    return RenderOutput(image, rasterized.alphas, RenderInfo(projected, opacities, rasterized.last_ids))
+
+
+def _camera_centres(viewmats: jax.Array) -> jax.Array:
+    """[..., C, 3] where each camera is: the point that its view matrix sends to the origin.
+
+    The matrix is inverted in full, not transposed, so that gradients hold for matrices that are no exact rotation.
+    """
+    rows = [viewmats[..., k, :3] for k in range(3)]
+    columns = [jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)]
+    determinant = jnp.sum(rows[0] * columns[0], axis=-1, keepdims=True)
+    return -sum(columns[k] * viewmats[..., k, 3, None] for k in range(3)) / determinant
+
+
+def _channels(colors: jax.Array, depths: jax.Array, render_mode: RenderMode) -> jax.Array:
+    """[..., C, N, D] what is blended: colours, then depth, as the mode asks."""
+    if render_mode == "RGB":
+        return colors
+    depth = depths[..., None]
+    if render_mode in ("D", "ED"):
+        return depth
+    leading = jnp.broadcast_shapes(colors.shape[:-1], depth.shape[:-1])
+    parts = [jnp.broadcast_to(c, (*leading, c.shape[-1])) for c in (colors, depth.astype(colors.dtype))]
+    return jnp.concatenate(parts, axis=-1)
+
+
+def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode) -> jax.Array | None:
+    if backgrounds is None or render_mode in ("D", "ED"):
+        return None
+    if render_mode == "RGB":
+        return backgrounds
+    return jnp.concatenate([backgrounds, jnp.zeros_like(backgrounds[..., :1])], axis=-1)
+
+
+# Where the camera axis stands, counted from the last axis.
+_CAMERA_AXIS = {
+    "viewmats": -3, "Ks": -3, "backgrounds": -2, "masks": -3, "probe": -3, "near_plane": -1, "far_plane": -1,
+    "colors": -3,
+}  # fmt: skip
+
+
+def _in_chunks(render: Any, splats: dict[str, Any], cameras: dict[str, Any], chunk: int) -> RenderOutput:
+    """Renders `chunk` cameras at a time, and computes each chunk again in the backward pass."""
+    count = cameras["viewmats"].shape[-3]
+    # Camera axis first, so that a loop can run over it. A scalar plane is shared by all cameras.
+    shared = {name: x for name, x in cameras.items() if x is None or (hasattr(x, "ndim") and x.ndim == 0)}
+    split = {
+        name: jax.tree.map(lambda leaf, axis=_CAMERA_AXIS[name]: jnp.moveaxis(leaf, axis, 0), x)
+        for name, x in cameras.items()
+        if name not in shared
+    }
+
+    def render_chunk(part: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
+        part = {
+            name: jax.tree.map(lambda leaf, axis=_CAMERA_AXIS[name]: jnp.moveaxis(leaf, 0, axis), x)
+            for name, x in part.items()
+        }
+        output = render(splats, {**shared, **part})
+        return jnp.moveaxis(output.colors, -4, 0), jnp.moveaxis(output.alphas, -4, 0)
+
+    render_chunk = jax.checkpoint(render_chunk, prevent_cse=False)
+    whole = count // chunk * chunk
+    parts = []
+    if whole:
+        stacked = jax.tree.map(lambda x: x[:whole].reshape(whole // chunk, chunk, *x.shape[1:]), split)
+        images = jax.lax.map(render_chunk, stacked)
+        parts.append([x.reshape(whole, *x.shape[2:]) for x in images])
+    if whole < count:
+        parts.append(render_chunk(jax.tree.map(lambda x: x[whole:], split)))
+    images = parts[0] if len(parts) == 1 else [jnp.concatenate(pair) for pair in zip(*parts, strict=True)]
+    return RenderOutput(*(jnp.moveaxis(x, 0, -4) for x in images), info=None)
+
+
+def _check_arguments(
+    arrays: dict[str, Any], masks: Any, probe: Any, sh_degree: int | None, render_mode: str, camera_chunk: int | None
+) -> None:
+    _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
+    if camera_chunk is not None:
+        _check.positive_int(_NAME, camera_chunk=camera_chunk)
+    colors = arrays["colors"]
+    if sh_degree is not None:
+        num_sh_coeffs(sh_degree)
+        spec = "... N K D"
+    else:
+        spec = "... C N D" if colors.ndim > arrays["means"].ndim else "... N D"
+    _check.shapes(
+        _NAME,
+        means=(arrays["means"], "... N 3"),
+        quats=(arrays["quats"], "... N 4"),
+        scales=(arrays["scales"], "... N 3"),
+        opacities=(arrays["opacities"], "... N"),
+        colors=(colors, spec),
+        viewmats=(arrays["viewmats"], "... C 4 4"),
+        Ks=(arrays["Ks"], "... C 3 3"),
+        backgrounds=(arrays["backgrounds"], "... C D"),
+        masks=(masks, "... C Y X"),
+        **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
+    )
+    _check.floating(_NAME, **arrays)

@@ -1,0 +1,242 @@
+"""3D Gaussian splatting as Markov chain Monte Carlo (Kheradmand et al. 2024), with static shapes.
+
+Arrays have a fixed capacity; the first `count` rows are in use, the others are invisible. Dead splats move to live
+ones, the number grows up to the cap, and noise on the means explores. Pure functions of jax.random keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxsplat._constants import NORM_FLOOR
+from jaxsplat.types import Splats
+
+UNUSED_LOGIT = -20.0
+"""Logit of the opacity of rows that are not in use: far below what any renderer draws."""
+
+_MAX_OPACITY = 1.0 - 1e-6
+_QUADRATURE_LIMIT = 6.0
+_QUADRATURE_STEPS = 48
+
+
+@dataclasses.dataclass(frozen=True)
+class MCMC:
+    """Settings of the strategy.
+
+    Attributes:
+      cap: most splats.
+      refine_start: refinement begins after this fraction of the run.
+      refine_stop: refinement ends after this fraction of the run.
+      refine_every: steps between refinements.
+      growth: new splats at a refinement, as a fraction of those in use.
+      min_opacity: a splat at or below is dead.
+      noise: strength of the noise, times the means' learning rate.
+      opacity_reg: weight of the mean opacity in the loss.
+      scale_reg: weight of the mean scale in the loss.
+    """
+
+    cap: int = 100_000
+    refine_start: float = 500 / 30_000
+    refine_stop: float = 25_000 / 30_000
+    refine_every: int = 100
+    growth: float = 0.05
+    min_opacity: float = 0.005
+    noise: float = 5e5
+    opacity_reg: float = 0.01
+    scale_reg: float = 0.01
+
+    def is_due(self, step: jax.Array, *, steps: int) -> jax.Array:
+        """Whether to refine after this step (counted from 0) of a run of `steps`: [] bool."""
+        start, stop = int(self.refine_start * steps), int(self.refine_stop * steps)
+        return (step > 0) & (step % self.refine_every == 0) & (step >= start) & (step < stop)
+
+
+class Refined(NamedTuple):
+    """Outcome of a refinement.
+
+    Attributes:
+      splats: the new rows.
+      num_splats: [] int32, rows in use.
+      moved: [N] bool, rows whose values were replaced: clear their moments.
+      dead: [] int32, dead splats that were found.
+      live: [] int32, splats that they could move to; where zero, nothing was done.
+    """
+
+    splats: Splats
+    num_splats: jax.Array
+    moved: jax.Array
+    dead: jax.Array
+    live: jax.Array
+
+
+def in_use(splats: Splats, count: jax.Array) -> jax.Array:
+    """Which rows are splats: [N] bool, true for the first `count`."""
+    return jnp.arange(splats.means.shape[0]) < count
+
+
+def relocated_values(opacities: jax.Array, scales: jax.Array, copies: jax.Array) -> tuple[jax.Array, jax.Array]:
+    r"""Opacity and scale of each of `copies` splats that together look like one (equation 9 of the paper).
+
+    o' = 1 - (1 - o)^(1 / n), and the scale is multiplied by o divided by the sum over i = 1..n and k = 0..i-1 of
+    C(i-1, k) (-1)^k o'^(k+1) / sqrt(k+1). That sum equals the integral of 1 - (1 - o' exp(-x^2 / 2))^n over x, divided
+    by sqrt(2 pi). The integral is what is computed: no cancellation, and any n.
+
+    Args:
+      opacities: [N] opacities, 0..1.
+      scales: [N, 3] standard deviations.
+      copies: [N] integer, how many splats share the place; 1 changes nothing.
+
+    Returns:
+      Opacities [N] and scales [N, 3].
+
+    Example:
+      >>> relocated_values(jnp.array([0.75]), jnp.ones((1, 3)), jnp.array([2]))[0]
+      Array([0.5], dtype=float32)
+    """
+    number = copies.astype(opacities.dtype)
+    total = jnp.clip(opacities, 0.0, _MAX_OPACITY)
+    log_rest = jnp.log1p(-total)
+    shared = -jnp.expm1(log_rest / number)
+    step = _QUADRATURE_LIMIT / _QUADRATURE_STEPS
+    # The trapezoid rule converges exponentially for a bell-shaped integrand; both halves are equal.
+    integral = 0.5 * total * step
+    for i in range(1, _QUADRATURE_STEPS + 1):
+        bell = jnp.exp(jnp.asarray(-0.5 * (i * step) ** 2, opacities.dtype))
+        integral += -jnp.expm1(number * jnp.log1p(-shared * bell)) * step
+    denominator = integral * 2.0 / jnp.sqrt(jnp.asarray(2.0 * jnp.pi, opacities.dtype))
+    ratio = jnp.where(copies > 1, total / jnp.maximum(denominator, NORM_FLOOR), 1.0)
+    return jnp.where(copies > 1, shared, opacities), scales * ratio[:, None]
+
+
+def refine(key: jax.Array, splats: Splats, count: jax.Array, *, settings: MCMC) -> Refined:
+    """Moves dead splats onto live ones, then adds new splats up to the cap; both drawn in proportion to opacity.
+
+    Args:
+      key: random key.
+      splats: N rows of capacity.
+      count: [] int32, rows in use.
+      settings: thresholds, growth and cap.
+
+    Returns:
+      The new splats, with the rows whose moments must be cleared.
+
+    Example:
+      >>> refined = refine(key, splats, count, settings=MCMC(cap=50_000))
+      >>> opt_state = zero_moments(opt_state, refined.moved)
+    """
+    capacity = splats.means.shape[0]
+    used = in_use(splats, count)
+    finite = jnp.isfinite(splats.means).all(-1) & jnp.isfinite(splats.log_scales).all(-1)
+    alive = used & finite & (jax.nn.sigmoid(splats.logit_opacities) > settings.min_opacity)
+    dead = used & ~alive
+    relocate_key, grow_key = jax.random.split(key)
+    splats, moved = _copy_onto(relocate_key, splats, targets=dead, sources=alive, settings=settings)
+
+    live = alive.sum(dtype=jnp.int32)
+    added = jnp.ceil(count * settings.growth).astype(jnp.int32)
+    new_count = jnp.minimum(count + added, min(settings.cap, capacity))
+    new_count = jnp.where(live > 0, jnp.maximum(new_count, count), count)
+    fresh = in_use(splats, new_count) & ~used
+    sources = used & (alive | moved)
+    splats, grown = _copy_onto(grow_key, splats, targets=fresh, sources=sources, settings=settings)
+    return Refined(splats, new_count, moved | grown, dead.sum(dtype=jnp.int32), live)
+
+
+def _copy_onto(
+    key: jax.Array, splats: Splats, *, targets: jax.Array, sources: jax.Array, settings: MCMC
+) -> tuple[Splats, jax.Array]:
+    """Replaces the target rows by copies of drawn source rows, which share their opacity; says which rows changed."""
+    opacities = jax.nn.sigmoid(splats.logit_opacities)
+    weights = jnp.where(sources, opacities, 0.0)
+    possible = weights.sum() > 0
+    targets = targets & possible
+    drawn = _draw(key, weights)
+    copies = jnp.zeros_like(drawn).at[drawn].add(targets.astype(drawn.dtype))
+    # Rows that are not split may hold anything, Inf and NaN too: they pass by `where`, untouched.
+    split = copies > 0
+    shared, scales = relocated_values(opacities, jnp.exp(splats.log_scales), copies + 1)
+    shared = jnp.clip(shared, settings.min_opacity, _MAX_OPACITY)
+    logits = jnp.where(split, jnp.log(shared) - jnp.log1p(-shared), splats.logit_opacities)
+    log_scales = jnp.where(split[:, None], jnp.log(scales), splats.log_scales)
+    shared_splats = splats._replace(logit_opacities=logits, log_scales=log_scales)
+
+    def copy(leaf: jax.Array) -> jax.Array:
+        mask = targets.reshape(targets.shape + (1,) * (leaf.ndim - 1))
+        return jnp.where(mask, leaf[drawn], leaf)
+
+    return jax.tree.map(copy, shared_splats), targets | split
+
+
+def _draw(key: jax.Array, weights: jax.Array) -> jax.Array:
+    """Draws a row for every row, with replacement, in proportion to the weights: [N] int32."""
+    ends = jnp.cumsum(weights)
+    points = jax.random.uniform(key, weights.shape, weights.dtype) * ends[-1]
+    drawn = jnp.searchsorted(ends, points, side="right").astype(jnp.int32)
+    # Rounding may carry a point past the end; the last row with a weight takes it.
+    last = weights.shape[0] - 1 - jnp.argmax(weights[::-1] > 0).astype(jnp.int32)
+    return jnp.minimum(drawn, last)
+
+
+def regularizer(splats: Splats, count: jax.Array, *, settings: MCMC) -> jax.Array:
+    """Mean opacity and mean scale of the splats in use, weighted: what makes useless splats die.
+
+    Args:
+      splats: N rows of capacity.
+      count: [] int32, rows in use.
+      settings: the two weights.
+
+    Returns:
+      [] a term of the loss.
+
+    Example:
+      >>> loss = loss + regularizer(splats, count, settings=MCMC())
+    """
+    used = in_use(splats, count)
+    number = jnp.maximum(count, 1).astype(splats.means.dtype)
+    opacity = jnp.where(used, jax.nn.sigmoid(splats.logit_opacities), 0.0).sum() / number
+    scale = jnp.where(used[:, None], jnp.exp(splats.log_scales), 0.0).sum() / (3.0 * number)
+    return settings.opacity_reg * opacity + settings.scale_reg * scale
+
+
+def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array, *, settings: MCMC) -> Splats:
+    """Moves the means of nearly transparent splats at random, along their own covariance (equation 8 of the paper).
+
+    Args:
+      key: random key.
+      splats: N rows of capacity.
+      count: [] int32, rows in use.
+      rate: [] learning rate of the means at this step.
+      settings: strength of the noise.
+
+    Returns:
+      The splats with moved means.
+
+    Example:
+      >>> splats = add_noise(key, splats, count, rate, settings=MCMC())
+    """
+    opacities = jax.nn.sigmoid(splats.logit_opacities)
+    gate = jax.nn.sigmoid(100.0 * ((1.0 - opacities) - 0.995)) * settings.noise * rate
+    gate = jnp.where(in_use(splats, count), gate, 0.0)
+    noise = jax.random.normal(key, (3, *opacities.shape), splats.means.dtype)
+    moves = [gate * move for move in _covariance_times(splats.quats, splats.log_scales, noise)]
+    # A row that is not finite stays as it is: the renderer culls it and the next refinement replaces it.
+    moves = [jnp.where(jnp.isfinite(move), move, 0.0) for move in moves]
+    return splats._replace(means=splats.means + jnp.stack(moves, -1))
+
+
+def _covariance_times(quats: jax.Array, log_scales: jax.Array, vectors: jax.Array) -> list[jax.Array]:
+    """R S S^T R^T v for v [3, N], component by component: XLA fuses it into one loop."""
+    norm = jnp.sqrt(jnp.maximum((quats * quats).sum(-1), NORM_FLOOR**2))
+    w, x, y, z = (quats[:, i] / norm for i in range(4))
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
+    local = [sum((rows[i][j] * vectors[i] for i in range(1, 3)), rows[0][j] * vectors[0]) for j in range(3)]
+    local = [jnp.exp(2.0 * log_scales[:, j]) * local[j] for j in range(3)]
+    return [rows[i][0] * local[0] + rows[i][1] * local[1] + rows[i][2] * local[2] for i in range(3)]

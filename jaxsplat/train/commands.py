@@ -1,0 +1,206 @@
+"""The commands of the command line, as dataclasses that tyro turns into arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from jaxsplat.data.capture import load_cameras, load_capture
+from jaxsplat.data.demo import make_demo_capture
+from jaxsplat.io.files import InputError, save_json
+from jaxsplat.io.images import save_image, to_uint8
+from jaxsplat.io.ply import load_ply
+from jaxsplat.io.video import check_video_name, save_video
+from jaxsplat.optim import LearningRates
+from jaxsplat.strategy import MCMC
+from jaxsplat.train.config import TrainConfig
+from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictures
+from jaxsplat.train.path import smooth_path
+from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
+from jaxsplat.train.step import make_renderer
+
+Settings = Annotated[TrainConfig, tyro.conf.arg(name="")]
+Input = tyro.conf.Positional[Path]
+INTERRUPTED = 130
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train splats from a folder of photographs with known cameras (transforms.json)."""
+
+    capture: Input
+    """Folder of the capture, or its .json file."""
+    out: Path
+    """Folder for the results."""
+    downscale: int = 1
+    """Shrink the photographs by this factor."""
+    resume: bool = False
+    """Go on from the checkpoint in the folder of results, with the same settings."""
+    overwrite: bool = False
+    """Replace the results of an earlier run."""
+    checkpoint_every: int = 1000
+    """Steps between checkpoints."""
+    config: Settings = dataclasses.field(default_factory=TrainConfig)
+
+    def __call__(self) -> int:
+        """Runs the command; returns the exit code."""
+        if self.resume and self.overwrite:
+            raise InputError("give either --resume or --overwrite, not both")
+        existing: Existing = "resume" if self.resume else "overwrite" if self.overwrite else "refuse"
+        result = train_capture(
+            self.capture,
+            self.out,
+            self.config,
+            downscale=self.downscale,
+            existing=existing,
+            checkpoint_every=self.checkpoint_every,
+        )
+        return INTERRUPTED if result.evaluation is None else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Render:
+    """Render splats from the cameras of a capture, or along a smooth path through them."""
+
+    scene: Input
+    """A .ply of splats, or the folder of results of a training."""
+    cameras: Path
+    """transforms.json, or the folder of a capture."""
+    out: Path
+    """Folder for the pictures."""
+    downscale: int = 1
+    """Shrink the pictures by this factor."""
+    path: int = 0
+    """Render this many frames along a smooth path through the cameras, instead of the cameras themselves."""
+    video: Path | None = None
+    """Also write a film of this name (.webp, .gif, .mp4) into the folder."""
+    fps: int = 30
+    """Pictures a second of the film."""
+    background: tuple[float, float, float] | None = None
+    """Colour in 0..1; by default that of the training, or black."""
+    antialiased: bool | None = None
+    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+
+    def __call__(self) -> int:
+        """Runs the command; returns the exit code."""
+        if self.video is not None:
+            check_video_name(self.video)
+        ply, trained = _scene(self.scene)
+        splats = load_ply(ply)
+        cameras = load_cameras(self.cameras, downscale=self.downscale)
+        if self.path:
+            cameras = smooth_path(cameras, self.path)
+        render = make_renderer(
+            width=cameras.width,
+            height=cameras.height,
+            background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+        )
+        frames = []
+        for name, viewmat, K in zip(cameras.names, cameras.viewmats, cameras.Ks, strict=True):
+            frames.append(to_uint8(np.asarray(render(splats, viewmat[None], K[None])[0])))
+            save_image(self.out / picture_name(name), frames[-1])
+        if self.video is not None:
+            save_video(self.out / self.video, frames, fps=self.fps)
+        print(f"{len(frames)} pictures of {cameras.width}x{cameras.height} in {self.out}.")
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Compare splats with the held-out photographs of a capture: PSNR and SSIM."""
+
+    scene: Input
+    """A .ply of splats, or the folder of results of a training."""
+    capture: Path | None = None
+    """Capture; by default that of the training."""
+    downscale: int | None = None
+    """Shrink the photographs by this factor; by default as in the training."""
+    out: Path | None = None
+    """Folder for metrics.json and the pictures."""
+    antialiased: bool | None = None
+    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+
+    def __call__(self) -> int:
+        """Runs the command; returns the exit code."""
+        ply, trained = _scene(self.scene)
+        path = _first(self.capture, trained.get("capture"), None)
+        if path is None:
+            raise InputError(f"{self.scene}: no config.json says what it was trained from; give --capture")
+        background = trained.get("background")
+        capture = load_capture(
+            path,
+            downscale=_first(self.downscale, trained.get("downscale"), 1),
+            background=tuple(background) if background else None,
+        )
+        splats = load_ply(ply)
+        evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))
+        for view in evaluation.views:
+            print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
+        print(f"Mean of {len(evaluation.views)} views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f}")
+        if self.out is not None:
+            save_json(self.out / "metrics.json", {"splats": len(splats.means), **as_json(evaluation)})
+            save_pictures(self.out / PICTURES, evaluation, capture)
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    """Make a small capture by ray tracing, train it for about a minute, and show how good it is."""
+
+    out: Path = Path("jaxsplat-demo")
+    """Folder for the capture and the results; an earlier demo in it is replaced."""
+    size: int = 128
+    """Width and height of the photographs."""
+    views: int = 40
+    """Number of photographs."""
+    steps: int = 2000
+    """Training steps."""
+    seed: int = 0
+    """Of every random number."""
+
+    def __call__(self) -> int:
+        """Runs the command; returns the exit code."""
+        capture = self.out / "capture"
+        print(f"Ray tracing {self.views} photographs of {self.size}x{self.size} ...")
+        shutil.rmtree(capture, ignore_errors=True)
+        make_demo_capture(capture, size=self.size, views=self.views, seed=self.seed)
+        config = TrainConfig(steps=self.steps, seed=self.seed, strategy=MCMC(cap=20_000), rates=LearningRates())
+        result = train_capture(capture, self.out / "result", config, existing="overwrite")
+        return INTERRUPTED if result.evaluation is None else 0
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Render, tyro.conf.subcommand("render")]
+    | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+)
+
+
+def run(arguments: list[str] | None) -> int:
+    """Parses the arguments and runs the command; returns the exit code."""
+    command: Any = tyro.cli(
+        Command,  # pyright: ignore[reportArgumentType]
+        prog="jaxsplat",
+        description="Gaussian splatting in JAX: from photographs to a scene, on a CPU.",
+        args=arguments,
+    )
+    return command()
+
+
+def _scene(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The .ply, and what the config.json beside it says about its training."""
+    ply = path / SPLATS if path.is_dir() else path
+    settings = saved_settings(ply.parent) or {}
+    config = settings.get("config", {})
+    return ply, {**settings, **{key: config.get(key) for key in ("background", "antialiased")}}
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)

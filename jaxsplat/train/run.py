@@ -1,0 +1,224 @@
+"""The main job: a folder of photographs in, a folder of results out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from jaxsplat.data.capture import Capture, load_capture
+from jaxsplat.io.files import InputError, load_json, save_json
+from jaxsplat.io.ply import save_ply
+from jaxsplat.train.checkpoint import load_checkpoint, load_settings, save_checkpoint
+from jaxsplat.train.config import TrainConfig
+from jaxsplat.train.evaluate import Evaluation, as_json, evaluate, save_pictures
+from jaxsplat.train.loop import Job, Summary, prepare, train_steps, world_splats
+from jaxsplat.train.progress import Progress
+from jaxsplat.train.state import TrainState
+
+CONFIG, CHECKPOINT, SPLATS, METRICS, PICTURES = (
+    "config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures",
+)  # fmt: skip
+
+Existing = Literal["refuse", "overwrite", "resume"]
+
+
+class Result(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+      evaluation: on the held-out views; None where the run was interrupted.
+      seconds: of training, compilation included, in this process.
+    """
+
+    evaluation: Evaluation | None
+    seconds: float
+
+
+def train_capture(
+    path: Path,
+    out: Path,
+    config: TrainConfig,
+    *,
+    downscale: int = 1,
+    existing: Existing = "refuse",
+    checkpoint_every: int = 1000,
+    tell: Callable[[str], None] = print,
+) -> Result:
+    """Trains a capture and leaves point_cloud.ply, metrics.json, pictures, config.json and a checkpoint.
+
+    The input is read and checked before the folder is made. An interrupt (Ctrl-C) ends the run after the steps in
+    flight, with a checkpoint.
+
+    Args:
+      path: capture.
+      out: folder of results.
+      config: settings.
+      downscale: integer factor by which the photographs are shrunk.
+      existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
+      checkpoint_every: steps between checkpoints.
+      tell: prints a line.
+
+    Returns:
+      The figures.
+
+    Raises:
+      InputError: about the capture, the folder or the checkpoint.
+      OSError: where a file cannot be written.
+
+    Example:
+      >>> train_capture(Path("captures/fox"), Path("out"), TrainConfig(), downscale=2).evaluation.psnr
+    """
+    _check_folder(out, existing)
+    capture = load_capture(path, downscale=downscale, background=config.background)
+    background = (float(capture.background[0]), float(capture.background[1]), float(capture.background[2]))
+    config = dataclasses.replace(config, background=background)
+    settings = _settings(path, downscale, config, capture)
+    if existing == "resume":
+        _check_same_run(out, settings)
+    job = prepare(capture, config)
+    _introduce(capture, job, tell)
+    state = load_checkpoint(out / CHECKPOINT, job.state) if existing == "resume" else job.state
+    if existing != "resume":
+        _clear(out)
+        save_json(out / CONFIG, settings)
+    state, seconds, interrupted = _train(state, job, config, out, settings, checkpoint_every)
+    if interrupted:
+        tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
+        return Result(None, seconds)
+    splats = world_splats(state, job.normalization)
+    save_ply(out / SPLATS, splats)
+    evaluation = evaluate(splats, capture, antialiased=config.antialiased, backend=config.backend)
+    save_pictures(out / PICTURES, evaluation, capture)
+    figures = as_json(evaluation)
+    save_json(out / METRICS, {"steps": int(state.step), "splats": int(state.num_splats), "seconds": seconds, **figures})
+    tell(
+        f"Held-out views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f} over {len(evaluation.views)}; "
+        f"{int(state.num_splats):,} splats, {seconds:.0f} s of training. Results in {out}."
+    )
+    return Result(evaluation, seconds)
+
+
+def _train(
+    state: TrainState, job: Job, config: TrainConfig, out: Path, settings: dict[str, Any], checkpoint_every: int
+) -> tuple[TrainState, float, bool]:
+    """Trains with a live line and checkpoints; says how long it took and whether it was interrupted."""
+    progress = Progress(total=config.steps, done=int(state.step))
+    saved = int(state.step)
+    began = time.monotonic()
+    with _interrupts() as stop:
+
+        def report(state: TrainState, summary: Summary) -> bool:
+            nonlocal saved
+            done = int(state.step)
+            progress.update(done, loss=float(summary.loss), psnr=float(summary.psnr), splats=int(state.num_splats))
+            if int(summary.stuck):
+                progress.note(f"step {done}: all splats are dead; nowhere to move them, nothing was done.")
+            if not np.isfinite(float(summary.loss)):
+                raise FloatingPointError(f"the loss is {float(summary.loss)} near step {done}")
+            if done % checkpoint_every == 0 and done < config.steps:
+                save_checkpoint(out / CHECKPOINT, state, settings)
+                saved = done
+            return not stop
+
+        state = train_steps(state, job.views, config, report=report, pause_every=checkpoint_every)
+        seconds = time.monotonic() - began
+        progress.close()
+        done = int(state.step)
+        if done != saved or not (out / CHECKPOINT).exists():
+            save_checkpoint(out / CHECKPOINT, state, settings)
+    return state, seconds, done < config.steps
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Collects the first Ctrl-C or termination; a second Ctrl-C ends at once (all files stay whole)."""
+    seen: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    try:
+        old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: the caller's own handlers stay
+        old = {}
+    try:
+        yield seen
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _check_folder(out: Path, existing: Existing) -> None:
+    if existing == "resume":
+        if not (out / CHECKPOINT).is_file():
+            raise InputError(f"{out}: no {CHECKPOINT} to resume from")
+    elif out.exists() and not out.is_dir():
+        raise InputError(f"{out}: exists and is no folder")
+    elif existing == "refuse" and out.exists() and any(out.iterdir()):
+        raise InputError(f"{out}: exists and is not empty; give --resume to go on, or --overwrite to start again")
+
+
+def _clear(out: Path) -> None:
+    """Removes the results of an earlier run, and nothing else."""
+    for name in (CONFIG, CHECKPOINT, SPLATS, METRICS):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / PICTURES, ignore_errors=True)
+
+
+def _settings(path: Path, downscale: int, config: TrainConfig, capture: Capture) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for array in (capture.images, capture.cameras.viewmats, capture.cameras.Ks, capture.held_out):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "capture": str(path.resolve()),
+        "downscale": downscale,
+        "fingerprint": digest.hexdigest(),
+        "config": json.loads(json.dumps(dataclasses.asdict(config))),
+    }
+
+
+def _check_same_run(out: Path, settings: dict[str, Any]) -> None:
+    """The run goes on only with the same photographs and settings; otherwise its result would be neither of the two."""
+    old, new = _flat(load_settings(out / CHECKPOINT)), _flat(settings)
+    ignored = {"capture"}  # the folder may have moved; the fingerprint tells
+    differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key) and key not in ignored]
+    if differing:
+        shown = ", ".join(f"{key} was {old.get(key)}, now {new.get(key)}" for key in differing[:5])
+        raise InputError(f"{out}: --resume needs the settings of the run: {shown}")
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _introduce(capture: Capture, job: Job, tell: Callable[[str], None]) -> None:
+    cameras = capture.cameras
+    training = int((~capture.held_out).sum())
+    tell(
+        f"{len(cameras.names)} images of {cameras.width}x{cameras.height}: {training} for training, "
+        f"{len(cameras.names) - training} held out."
+    )
+    for note in (*capture.notes, *job.notes):
+        tell(note)
+
+
+def saved_settings(folder: Path) -> dict[str, Any] | None:
+    """The config.json of a run's folder, or None where there is none."""
+    path = folder / CONFIG
+    return load_json(path) if path.is_file() else None

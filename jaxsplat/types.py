@@ -1,0 +1,134 @@
+"""What goes into and comes out of the public functions.
+
+Axis letters, used in every docstring and error message:
+
+`...` any leading batch axes; `N` splats; `C` cameras; `H`, `W` image height and width in pixels; `D` colour channels;
+`K` spherical-harmonics coefficients; `T` tiles of one image, row by row (`ceil(H / tile_size) * ceil(W / tile_size)`);
+`M` capacity of a tile list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import jax
+
+from jaxsplat import _constants as const
+
+CameraModel = Literal["pinhole", "ortho", "fisheye"]
+RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
+Backend = Literal["auto", "native", "reference"]
+
+
+class Projected(NamedTuple):
+    """Splats on the screen, one row per camera and splat. A culled row holds zeros everywhere.
+
+    Attributes:
+      means2d: [..., C, N, 2] centres in pixels; pixel (x, y) has its centre at (x + .5, y + .5).
+      conics: [..., C, N, 3] upper triangle (xx, xy, yy) of the inverse 2D covariance, in 1 / pixel^2.
+      depths: [..., C, N] camera-space z, in world units.
+      radii: [..., C, N, 2] int32, half sizes of the bounding box in pixels along x and y; zero where culled.
+      compensations: [..., C, N] factor on the opacity that undoes the dilation by `eps2d`.
+    """
+
+    means2d: jax.Array
+    conics: jax.Array
+    depths: jax.Array
+    radii: jax.Array
+    compensations: jax.Array
+
+
+class TileIntersections(NamedTuple):
+    """Which splats touch which tile, nearest first.
+
+    Attributes:
+      gaussian_ids: [..., C, M] int32, the lists of all tiles of an image one after another, -1 beyond the last.
+      tile_offsets: [..., C, T + 1] int32; tile `t` owns `gaussian_ids[tile_offsets[t]:tile_offsets[t + 1]]`.
+      tiles_per_gaussian: [..., C, N] int32, number of tiles that each splat touches.
+      count: [..., C] int32, the true number of intersections. Where it exceeds M the lists are incomplete.
+    """
+
+    gaussian_ids: jax.Array
+    tile_offsets: jax.Array
+    tiles_per_gaussian: jax.Array
+    count: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Blend:
+    """The rule by which splats are composited, front to back. Static: a new value compiles anew.
+
+    Attributes:
+      alpha_max: a splat's opacity at a pixel is clamped to this.
+      alpha_min: smaller contributions are skipped.
+      transmittance_min: the splat that would take the transmittance to this or below ends the pixel.
+      blend_last: whether that splat is still blended.
+      max_contributors: most splats blended at one pixel; 0 means no limit.
+    """
+
+    alpha_max: float = const.ALPHA_MAX
+    alpha_min: float = const.ALPHA_MIN
+    transmittance_min: float = const.TRANSMITTANCE_MIN
+    blend_last: bool = False
+    max_contributors: int = 0
+
+
+class ScreenProbe(NamedTuple):
+    """Zero arrays whose gradients are screen-space statistics, for strategies that densify by them.
+
+    Attributes:
+      grad: [..., C, N, 2] its gradient is dL/dmeans2d, summed over the pixels.
+      absgrad: [..., C, N, 2] its gradient is the sum over the pixels of |dL/dmeans2d|, per axis.
+    """
+
+    grad: jax.Array
+    absgrad: jax.Array
+
+
+class RenderInfo(NamedTuple):
+    """What the stages of `rasterization` produced on the way.
+
+    Attributes:
+      projected: the splats on the screen.
+      opacities: [..., C, N] or [..., 1, N], as blended (compensated when `antialiased`).
+      last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
+    """
+
+    projected: Projected
+    opacities: jax.Array
+    last_ids: jax.Array
+
+
+class RenderOutput(NamedTuple):
+    """Pictures.
+
+    Attributes:
+      colors: [..., C, H, W, D] rendered channels; a depth mode adds depth as the last channel.
+      alphas: [..., C, H, W, 1] accumulated opacity, 1 - transmittance.
+      info: intermediate results; None where cameras were rendered in chunks.
+    """
+
+    colors: jax.Array
+    alphas: jax.Array
+    info: RenderInfo | None
+
+
+class Splats(NamedTuple):
+    """A scene as it is stored and optimised: values before their activations.
+
+    Attributes:
+      means: [..., N, 3] centres, in world units.
+      quats: [..., N, 4] rotations wxyz, any norm.
+      log_scales: [..., N, 3] natural logarithm of the standard deviations.
+      logit_opacities: [..., N] opacity = sigmoid of this.
+      sh_dc: [..., N, 1, 3] degree-0 coefficient of the colour.
+      sh_rest: [..., N, K - 1, 3] coefficients of the higher degrees; K - 1 may be zero.
+    """
+
+    means: jax.Array
+    quats: jax.Array
+    log_scales: jax.Array
+    logit_opacities: jax.Array
+    sh_dc: jax.Array
+    sh_rest: jax.Array

@@ -1,0 +1,56 @@
+"""The optimiser against plain Optax, group by group."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxsplat.optim import LearningRates, means_rate, splat_adam, zero_moments
+from tests.train.scenes import random_splats, trees_equal
+
+
+def test_each_group_moves_as_plain_adam_with_its_rate():
+    splats = random_splats(5)
+    rates = LearningRates(means_end=1.0)
+    optimizer = splat_adam(rates, steps=100, scene_scale=2.0)
+    state = optimizer.init(splats)
+    expected = {**dataclasses.asdict(rates), "means": rates.means * 2.0}
+    plain = {name: optax.adam(expected[name], eps=1e-15) for name in splats._fields}
+    plain_states = {name: plain[name].init(getattr(splats, name)) for name in splats._fields}
+    for seed in range(3):
+        gradients = random_splats(5, seed=seed + 1)
+        updates, state = optimizer.update(gradients, state)
+        for name in splats._fields:
+            truth, plain_states[name] = plain[name].update(getattr(gradients, name), plain_states[name])
+            np.testing.assert_allclose(getattr(updates, name), truth, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 0.1), (100, 0.01), (200, 0.01)])
+def test_the_rate_of_the_means_decays_exponentially_and_then_stays(step, factor):
+    rate = means_rate(jnp.asarray(step), LearningRates(), steps=100, scene_scale=3.0)
+    assert float(rate) == pytest.approx(1.6e-4 * 3.0 * factor, rel=1e-5)
+
+
+def test_zero_moments_clears_the_given_rows_and_no_others():
+    splats = random_splats(4)
+    optimizer = splat_adam(steps=10)
+    _, state = optimizer.update(random_splats(4, seed=1), optimizer.init(splats))
+    rows = jnp.array([False, True, False, True])
+    cleared = zero_moments(state, rows)
+    for before, after in zip(jax.tree.leaves(state), jax.tree.leaves(cleared), strict=True):
+        if before.ndim == 0:
+            assert before == after
+        else:
+            assert not after[1].any() and not after[3].any()
+            assert np.array_equal(after[::2], before[::2]) and before[1].any()
+    assert trees_equal(zero_moments(state, jnp.zeros(4, bool)), state)
+
+
+def test_no_gradient_moves_nothing_and_gives_no_nan():
+    splats = random_splats(3)
+    optimizer = splat_adam(steps=10)
+    updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, splats), optimizer.init(splats))
+    assert all(not leaf.any() for leaf in jax.tree.leaves(updates))

@@ -1,0 +1,275 @@
+// A vector of 16 floats (one 4x4 block of pixels) and its mask, for the instruction set this file is compiled for.
+//
+// Everything above the native operations is written once. Each instruction set has its own namespace, because the same
+// source is compiled several times into one module and inline functions of the same name would be merged by the linker.
+#ifndef JAXSPLAT_CORE_SIMD_H_
+#define JAXSPLAT_CORE_SIMD_H_
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define JAXSPLAT_ISA avx512
+#include <immintrin.h>
+#elif defined(__AVX2__) && defined(__FMA__)
+#define JAXSPLAT_ISA avx2
+#include <immintrin.h>
+#else
+#define JAXSPLAT_ISA baseline
+#endif
+
+namespace jaxsplat::JAXSPLAT_ISA {
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+struct Native {
+  using F = __m512;
+  using M = __mmask16;
+  static constexpr int kLanes = 16;
+  static F Set(float a) { return _mm512_set1_ps(a); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F a) { _mm512_storeu_ps(p, a); }
+  static F Gather(const float* p, const int32_t* index) {
+    return _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4);
+  }
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+  static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F Sqrt(F a) { return _mm512_sqrt_ps(a); }
+  static F Abs(F a) { return _mm512_abs_ps(a); }
+  static F Round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F Scale(F a, F n) { return _mm512_scalef_ps(a, n); }
+  static M LessEqual(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+  static M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  static M And(M a, M b) { return a & b; }
+  static M AndNot(M a, M b) { return a & static_cast<M>(~b); }
+  static uint32_t Bits(M m) { return m; }
+  static F Select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
+  static F Keep(M m, F a) { return _mm512_maskz_mov_ps(m, a); }
+  // Folds the lanes to four partial sums.
+  static __m128 Fold(F a) {
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  }
+};
+
+#elif defined(__AVX2__) && defined(__FMA__)
+
+struct Native {
+  using F = __m256;
+  using M = __m256;
+  static constexpr int kLanes = 8;
+  static F Set(float a) { return _mm256_set1_ps(a); }
+  static F Load(const float* p) { return _mm256_loadu_ps(p); }
+  static void Store(float* p, F a) { _mm256_storeu_ps(p, a); }
+  static F Gather(const float* p, const int32_t* index) {
+    return _mm256_i32gather_ps(p, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(index)), 4);
+  }
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F Fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+  static F Min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F Max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F Sqrt(F a) { return _mm256_sqrt_ps(a); }
+  static F Abs(F a) { return _mm256_andnot_ps(Set(-0.0f), a); }
+  static F Round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // a 2^n for an integral n and a result that is a normal number.
+  static F Scale(F a, F n) {
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+  }
+  static M LessEqual(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+  static M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  static M And(M a, M b) { return _mm256_and_ps(a, b); }
+  static M AndNot(M a, M b) { return _mm256_andnot_ps(b, a); }
+  static uint32_t Bits(M m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
+  static F Select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
+  static F Keep(M m, F a) { return _mm256_and_ps(m, a); }
+  static __m128 Fold(F a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
+};
+
+#else
+
+// Four lanes in the compiler's own vector type: SSE2, NEON and whatever else has 128-bit registers.
+struct Native {
+  typedef float F __attribute__((vector_size(16)));
+  typedef int32_t M __attribute__((vector_size(16)));
+  static constexpr int kLanes = 4;
+  static F Set(float a) { return F{a, a, a, a}; }
+  static F Load(const float* p) {
+    F a;
+    std::memcpy(&a, p, sizeof(a));
+    return a;
+  }
+  static void Store(float* p, F a) { std::memcpy(p, &a, sizeof(a)); }
+  static F Gather(const float* p, const int32_t* index) {
+    return F{p[index[0]], p[index[1]], p[index[2]], p[index[3]]};
+  }
+  static F Add(F a, F b) { return a + b; }
+  static F Sub(F a, F b) { return a - b; }
+  static F Mul(F a, F b) { return a * b; }
+  static F Div(F a, F b) { return a / b; }
+  static F Fma(F a, F b, F c) { return a * b + c; }
+  static F Fnma(F a, F b, F c) { return c - a * b; }
+  static F Min(F a, F b) { return Select(Less(a, b), a, b); }
+  static F Max(F a, F b) { return Select(Less(b, a), a, b); }
+  static F Sqrt(F a) {
+    return F{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]), __builtin_sqrtf(a[3])};
+  }
+  static F Abs(F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & 0x7fffffff); }
+  // Adding 1.5 2^23 leaves the integer nearest to a small number in the low bits.
+  static F Round(F a) { return (a + Set(12582912.0f)) - Set(12582912.0f); }
+  static F Scale(F a, F n) { return reinterpret_cast<F>(reinterpret_cast<M>(a) + (__builtin_convertvector(n, M) << 23)); }
+  static M LessEqual(F a, F b) { return a <= b; }
+  static M Less(F a, F b) { return a < b; }
+  static M And(M a, M b) { return a & b; }
+  static M AndNot(M a, M b) { return a & ~b; }
+  static uint32_t Bits(M m) {
+    return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u);
+  }
+  static F Select(M m, F a, F b) {
+    return reinterpret_cast<F>((reinterpret_cast<M>(a) & m) | (reinterpret_cast<M>(b) & ~m));
+  }
+  static F Keep(M m, F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & m); }
+  static F Fold(F a) { return a; }
+};
+
+#endif
+
+inline constexpr int kParts = 16 / Native::kLanes;
+
+struct Mask {
+  Native::M part[kParts];
+};
+
+struct Vec {
+  Native::F part[kParts];
+
+  Vec() = default;
+  explicit Vec(float a) {
+    for (auto& p : part) p = Native::Set(a);
+  }
+  static Vec Load(const float* p) {
+    Vec r;
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native::Load(p + k * Native::kLanes);
+    return r;
+  }
+  static Vec Gather(const float* p, const int32_t* index) {
+    Vec r;
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native::Gather(p, index + k * Native::kLanes);
+    return r;
+  }
+  void Store(float* p) const {
+    for (int k = 0; k < kParts; ++k) Native::Store(p + k * Native::kLanes, part[k]);
+  }
+};
+
+#define JAXSPLAT_UNARY(Name, Native_)                                  \
+  inline Vec Name(const Vec& a) {                                      \
+    Vec r;                                                             \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]);   \
+    return r;                                                          \
+  }
+#define JAXSPLAT_BINARY(Name, Native_, Result)                                   \
+  inline Result Name(const Vec& a, const Vec& b) {                               \
+    Result r;                                                                    \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]);  \
+    return r;                                                                    \
+  }
+#define JAXSPLAT_TERNARY(Name, Native_)                                                       \
+  inline Vec Name(const Vec& a, const Vec& b, const Vec& c) {                                 \
+    Vec r;                                                                                    \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]);    \
+    return r;                                                                                 \
+  }
+
+JAXSPLAT_UNARY(Sqrt, Native::Sqrt)
+JAXSPLAT_UNARY(Abs, Native::Abs)
+JAXSPLAT_UNARY(Round, Native::Round)
+JAXSPLAT_BINARY(operator+, Native::Add, Vec)
+JAXSPLAT_BINARY(operator-, Native::Sub, Vec)
+JAXSPLAT_BINARY(operator*, Native::Mul, Vec)
+JAXSPLAT_BINARY(operator/, Native::Div, Vec)
+JAXSPLAT_BINARY(Min, Native::Min, Vec)
+JAXSPLAT_BINARY(Max, Native::Max, Vec)
+JAXSPLAT_BINARY(Scale, Native::Scale, Vec)
+JAXSPLAT_BINARY(operator<=, Native::LessEqual, Mask)
+JAXSPLAT_BINARY(operator<, Native::Less, Mask)
+JAXSPLAT_TERNARY(Fma, Native::Fma)    // a b + c
+JAXSPLAT_TERNARY(Fnma, Native::Fnma)  // c - a b
+
+#undef JAXSPLAT_UNARY
+#undef JAXSPLAT_BINARY
+#undef JAXSPLAT_TERNARY
+
+inline Mask operator&(const Mask& a, const Mask& b) {
+  Mask r;
+  for (int k = 0; k < kParts; ++k) r.part[k] = Native::And(a.part[k], b.part[k]);
+  return r;
+}
+inline Mask AndNot(const Mask& a, const Mask& b) {
+  Mask r;
+  for (int k = 0; k < kParts; ++k) r.part[k] = Native::AndNot(a.part[k], b.part[k]);
+  return r;
+}
+inline uint32_t Bits(const Mask& m) {
+  uint32_t bits = 0;
+  for (int k = 0; k < kParts; ++k) bits |= Native::Bits(m.part[k]) << (k * Native::kLanes);
+  return bits;
+}
+inline bool Any(const Mask& m) { return Bits(m) != 0; }
+inline Vec Select(const Mask& m, const Vec& a, const Vec& b) {
+  Vec r;
+  for (int k = 0; k < kParts; ++k) r.part[k] = Native::Select(m.part[k], a.part[k], b.part[k]);
+  return r;
+}
+// a where the mask is set, else 0.
+inline Vec Keep(const Mask& m, const Vec& a) {
+  Vec r;
+  for (int k = 0; k < kParts; ++k) r.part[k] = Native::Keep(m.part[k], a.part[k]);
+  return r;
+}
+
+// The same names for plain floats, so that the mathematics can be written once for both.
+inline float Sqrt(float a) { return __builtin_sqrtf(a); }
+inline float Abs(float a) { return __builtin_fabsf(a); }
+inline float Min(float a, float b) { return a < b ? a : b; }
+inline float Max(float a, float b) { return a > b ? a : b; }
+
+// 2^x for -126 <= x <= 0, relative error 1.9e-7, exact at 0. A minimax polynomial of degree 5 on [-1/2, 1/2].
+inline Vec Exp2(const Vec& x) {
+  const Vec n = Round(x);
+  const Vec f = x - n;
+  Vec p = Fma(f, Vec(0.001326472731307149f), Vec(0.009671512991189957f));
+  p = Fma(f, p, Vec(0.05550733581185341f));
+  p = Fma(f, p, Vec(0.24022242426872253f));
+  p = Fma(f, p, Vec(0.6931470036506653f));
+  p = Fma(f, p, Vec(1.0f));
+  return Scale(p, n);
+}
+
+// out[i] = sum of the lanes of sums[i], for i < count rounded up to a multiple of four.
+inline void StoreLaneSums(const Vec* sums, int count, float* out) {
+  for (int i = 0; i < count; i += 4) {
+    alignas(16) float quarter[4][4];
+    for (int j = 0; j < 4; ++j) {
+      Native::F total = sums[i + j].part[0];
+      for (int k = 1; k < kParts; ++k) total = Native::Add(total, sums[i + j].part[k]);
+      const auto folded = Native::Fold(total);
+      std::memcpy(quarter[j], &folded, sizeof(folded));
+    }
+    for (int j = 0; j < 4; ++j) out[i + j] = (quarter[j][0] + quarter[j][1]) + (quarter[j][2] + quarter[j][3]);
+  }
+}
+
+}  // namespace jaxsplat::JAXSPLAT_ISA
+
+#endif  // JAXSPLAT_CORE_SIMD_H_

@@ -1,0 +1,21 @@
+// Rasterizes one image on the CPU: prepares the splats, finds the tile lists, and shares the tiles between threads.
+#ifndef JAXSPLAT_CPU_RASTERIZE_GAUSSIANS_3D_H_
+#define JAXSPLAT_CPU_RASTERIZE_GAUSSIANS_3D_H_
+
+#include "cpu/parallel.h"
+#include "ops/intersect_tiles.h"
+#include "ops/rasterize_gaussians_3d.h"
+
+namespace jaxsplat {
+
+void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
+                      const TileMask& mask, const Picture& picture);
+
+void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
+                       const TileMask& mask, const PictureGradient& gradient, const SplatGradient& result);
+
+void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output);
+
+}  // namespace jaxsplat
+
+#endif  // JAXSPLAT_CPU_RASTERIZE_GAUSSIANS_3D_H_

@@ -1,0 +1,54 @@
+// The innermost loops of the rasterizer, compiled once per instruction set and chosen when the module is loaded.
+#ifndef JAXSPLAT_CPU_TILE_KERNELS_H_
+#define JAXSPLAT_CPU_TILE_KERNELS_H_
+
+#include <cstdint>
+
+#include "core/constants.h"
+#include "math/gaussian_2d.h"
+#include "ops/rasterize_gaussians_3d.h"
+
+namespace jaxsplat {
+
+// One tile of an image and its list of splats, nearest first.
+struct TileJob {
+  ImageGrid grid;
+  BlendRule blend;
+  int64_t tile;
+  const Gaussian2d* splats;  // by rank
+  const uint32_t* ranks;     // [size]
+  int64_t size;
+  const float* colors;  // [N, channels], by id
+  int64_t channels;
+  float* scratch;  // [ScratchFloats(...)]
+};
+
+// Where the gradients of a tile's entries go. Slot s holds 8 + D floats (mean, conic, opacity, absolute mean, colors),
+// written only if touched[s] becomes 1.
+struct GradientSlots {
+  const uint32_t* slots;  // [size] slot of each entry of the tile
+  float* values;          // [entries, stride]
+  int64_t stride;
+  uint8_t* touched;      // [entries]
+  const float* conics;   // [N, 3], by id
+  int64_t first_channel, channels;  // the channels differentiated in this pass
+  bool first_pass;       // whether v_transmittances take part (once)
+  bool absgrad;
+};
+inline constexpr int kGeometrySlots = 8;
+
+struct TileKernels {
+  const char* name;
+  void (*forward)(const TileJob&, const Picture&);
+  void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
+};
+
+// Floats of scratch that a tile needs for `channels` channels per pixel.
+inline int64_t ScratchFloats(int64_t channels) { return int64_t{kMaxBlocks} * kBlockPixels * channels; }
+
+// The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for less.
+const TileKernels& BestTileKernels();
+
+}  // namespace jaxsplat
+
+#endif  // JAXSPLAT_CPU_TILE_KERNELS_H_

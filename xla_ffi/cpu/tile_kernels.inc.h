@@ -1,0 +1,294 @@
+// Forward and backward pass over one tile. Included by one source file per instruction set.
+//
+// Forward, block by block: transmittance and colors stay in registers. Backward, splat by splat: its gradient is summed over
+// the whole tile in registers and written once.
+#include <cstddef>
+#include <cstdint>
+
+#include "core/simd.h"
+#include "cpu/tile_batch.h"
+#include "cpu/tile_kernels.h"
+#include "math/compositing.h"
+
+namespace jaxsplat::JAXSPLAT_ISA {
+namespace {
+
+// kD is the number of channels if it is at most kInlineChannels, else 0: then colors are read from the caller's array.
+template <int kD>
+inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
+  if constexpr (kD > 0) return g.color;
+  return job.colors + int64_t{g.id} * job.channels;
+}
+
+// Splats whose colors still have to be added to a block of more than kInlineChannels channels: with a few at a time, each
+// accumulator is loaded and stored once for all of them.
+struct ColorQueue {
+  static constexpr int kSize = 8;
+  Vec weight[kSize];
+  const float* color[kSize];
+  int size = 0;
+
+  void Flush(float* accumulators, int64_t channels) {
+    for (int64_t c = 0; c < channels; ++c) {
+      Vec sum = Vec::Load(accumulators + c * kBlockPixels);
+      for (int i = 0; i < size; ++i) sum = Fma(weight[i], Vec(color[i][c]), sum);
+      sum.Store(accumulators + c * kBlockPixels);
+    }
+    size = 0;
+  }
+};
+
+template <int kD>
+struct ForwardBlock {
+  Vec x, y, transmittance, last, count;
+  Vec color[kD > 0 ? kD : 1];
+};
+
+// Blends the splats of `todo` into one block. Returns false when all pixels of the block have ended.
+template <int kD, bool kLimited>
+bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64_t todo, ForwardBlock<kD>& state,
+                float* accumulators) {
+  ForwardBlock<kD> s = state;
+  ColorQueue queue;
+  bool alive = true;
+  for (; todo != 0; todo &= todo - 1) {
+    const Gaussian2d& g = batch.splats[__builtin_ctzll(todo)];
+    Evaluation2d e = Evaluate(g, s.x, s.y);
+    if (!Any(e.hit)) continue;
+    const Vec alpha = Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q));
+    const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.x, &s.count);
+    s.transmittance = step.next;
+    float id;
+    __builtin_memcpy(&id, &g.id, sizeof(id));
+    s.last = Select(e.hit, Vec(id), s.last);
+    if constexpr (kD > 0) {
+      for (int c = 0; c < kD; ++c) s.color[c] = Fma(step.weight, Vec(g.color[c]), s.color[c]);
+    } else {
+      queue.weight[queue.size] = step.weight;
+      queue.color[queue.size] = ColorOf<kD>(job, g);
+      if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
+    }
+    if (__builtin_expect(step.ended, 0) && !AnyAlive(s.x)) {
+      alive = false;
+      break;
+    }
+  }
+  if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
+  state = s;
+  return alive;
+}
+
+template <int kD, bool kLimited>
+void ForwardTile(const TileJob& job, const Picture& picture) {
+  const BlockGrid grid(job);
+  const Rule rule(job.blend);
+  ForwardBlock<kD> blocks[kMaxBlocks];
+  uint64_t alive = 0;
+  const int32_t none = -1;
+  float no_id;
+  __builtin_memcpy(&no_id, &none, sizeof(no_id));
+  for (int b = 0; b < grid.count; ++b) {
+    ForwardBlock<kD>& block = blocks[b];
+    grid.Centres(b, &block.x, &block.y);
+    block.transmittance = Vec(1.0f);
+    block.last = Vec(no_id);
+    block.count = Vec(0.0f);
+    for (Vec& c : block.color) c = Vec(0.0f);
+    if (AnyAlive(block.x)) alive |= uint64_t{1} << b;
+  }
+  const int64_t block_floats = kBlockPixels * job.channels;
+  if constexpr (kD == 0) __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * block_floats));
+  Batch batch;
+  for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
+    batch.Load(job, grid, start);
+    for (uint64_t left = alive; left != 0; left &= left - 1) {
+      const int b = __builtin_ctzll(left);
+      if (batch.touching[b] == 0) continue;
+      if (!BlendBlock<kD, kLimited>(job, rule, batch, batch.touching[b], blocks[b], job.scratch + b * block_floats)) {
+        alive &= ~(uint64_t{1} << b);
+      }
+    }
+  }
+  for (int b = 0; b < grid.count; ++b) {
+    grid.Store(picture.transmittances, 1, b, blocks[b].transmittance);
+    grid.Store(picture.last_ids, 1, b, blocks[b].last);
+    for (int64_t c = 0; c < job.channels; ++c) {
+      const Vec color = kD > 0 ? blocks[b].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + b * block_floats + c * kBlockPixels);
+      grid.Store(picture.colors + c, job.channels, b, color);
+    }
+  }
+}
+
+struct BackwardBlock {
+  Vec x, y, transmittance, behind, count;
+  bool alive;
+};
+
+// Sums of one splat's gradient over the pixels of a tile, lane by lane.
+template <int kD, bool kAbs>
+struct LaneSums {
+  static constexpr int kColors = kD > 0 ? kD : kMaxGradientChannels;
+  Vec m, x, y, xx, xy, yy, abs_x, abs_y;
+  Vec color[kColors];
+  void Clear(int64_t channels) {
+    m = x = y = xx = xy = yy = abs_x = abs_y = Vec(0.0f);
+    for (int64_t c = 0; c < channels; ++c) color[c] = Vec(0.0f);
+  }
+};
+
+// One splat at one block. Returns whether it hits any pixel.
+template <int kD, bool kLimited, bool kAbs>
+inline bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
+                            const float* v_colors, int64_t channels, BackwardBlock& s, LaneSums<kD, kAbs>& sums) {
+  Evaluation2d e = Evaluate(g, s.x, s.y);
+  if (!Any(e.hit)) return false;
+  const Vec raw = Vec(g.opacity) * Exp2(e.minus_q);
+  const Vec alpha = Min(Vec(rule.alpha_max), raw);
+  const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.x, &s.count);
+  Vec color_dot(0.0f);
+  for (int64_t c = 0; c < channels; ++c) {
+    const Vec v = Vec::Load(v_colors + c * kBlockPixels);
+    color_dot = Fma(Vec(color[c]), v, color_dot);
+    sums.color[c] = Fma(step.weight, v, sums.color[c]);
+  }
+  s.behind = Fnma(step.weight, color_dot, s.behind);
+  const Vec v_alpha = CompositeVjp(alpha, s.transmittance, color_dot, s.behind);
+  s.transmittance = step.next;
+  if (__builtin_expect(step.ended, 0)) s.alive = AnyAlive(s.x);
+  // Where the opacity is clamped, the geometry has no influence.
+  const Vec m = Keep(e.hit & (raw <= Vec(rule.alpha_max)), v_alpha * alpha);
+  const Vec mx = m * e.dx, my = m * e.dy;
+  sums.m = sums.m + m;
+  sums.x = sums.x + mx;
+  sums.y = sums.y + my;
+  sums.xx = Fma(mx, e.dx, sums.xx);
+  sums.xy = Fma(mx, e.dy, sums.xy);
+  sums.yy = Fma(my, e.dy, sums.yy);
+  if constexpr (kAbs) {
+    sums.abs_x = sums.abs_x + Abs(Fma(Vec(conic[0]), mx, Vec(conic[1]) * my));
+    sums.abs_y = sums.abs_y + Abs(Fma(Vec(conic[1]), mx, Vec(conic[2]) * my));
+  }
+  return true;
+}
+
+template <int kD, bool kAbs>
+void WriteSlot(const LaneSums<kD, kAbs>& sums, int64_t channels, const float* conic, float opacity, float* slot) {
+  using Sums = LaneSums<kD, kAbs>;
+  static_assert(offsetof(Sums, color) == 8 * sizeof(Vec), "read as one array");
+  alignas(64) float totals[8 + kMaxGradientChannels + 4];
+  StoreLaneSums(&sums.m, static_cast<int>(8 + channels), totals);
+  const GaussianGradient2d g =
+      EvaluateVjp({totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]}, conic, opacity);
+  const float geometry[kGeometrySlots] = {g.mean[0],  g.mean[1],  g.conic[0], g.conic[1],
+                                          g.conic[2], g.opacity,  totals[6],  totals[7]};
+  __builtin_memcpy(slot, geometry, sizeof(geometry));
+  __builtin_memcpy(slot + kGeometrySlots, totals + 8, sizeof(float) * static_cast<size_t>(channels));
+}
+
+// Sets up one block: its cotangents are copied to v_colors [channels, 16].
+inline void LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGradient& gradient,
+                      const GradientSlots& slots, int b, BackwardBlock& s, float* v_colors) {
+  grid.Centres(b, &s.x, &s.y);
+  s.transmittance = Vec(1.0f);
+  s.count = Vec(0.0f);
+  s.behind = Vec(0.0f);
+  for (int64_t c = 0; c < slots.channels; ++c) {
+    const int64_t channel = slots.first_channel + c;
+    const Vec v = grid.Load(gradient.v_colors + channel, job.channels, b);
+    v.Store(v_colors + c * kBlockPixels);
+    s.behind = Fma(v, grid.Load(gradient.colors + channel, job.channels, b), s.behind);
+  }
+  if (slots.first_pass) {
+    s.behind = Fma(grid.Load(gradient.transmittances, 1, b), grid.Load(gradient.v_transmittances, 1, b), s.behind);
+  }
+  s.alive = AnyAlive(s.x);
+}
+
+template <int kD, bool kLimited, bool kAbs>
+void BackwardTile(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
+  const BlockGrid grid(job);
+  const Rule rule(job.blend);
+  const int64_t channels = kD > 0 ? kD : slots.channels;
+  const int64_t block_floats = kBlockPixels * channels;
+  BackwardBlock blocks[kMaxBlocks];
+  uint64_t alive = 0;
+  for (int b = 0; b < grid.count; ++b) {
+    LoadBlock(job, grid, gradient, slots, b, blocks[b], job.scratch + b * block_floats);
+    if (blocks[b].alive) alive |= uint64_t{1} << b;
+  }
+  Batch batch;
+  LaneSums<kD, kAbs> sums;
+  for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
+    batch.Load(job, grid, start);
+    uint64_t blocks_of[kBatch] = {};
+    for (int b = 0; b < grid.count; ++b) {
+      for (uint64_t left = batch.touching[b]; left != 0; left &= left - 1) {
+        blocks_of[__builtin_ctzll(left)] |= uint64_t{1} << b;
+      }
+    }
+    for (int i = 0; i < batch.size; ++i) {
+      uint64_t left = blocks_of[i] & alive;
+      if (left == 0) continue;
+      const Gaussian2d& g = batch.splats[i];
+      const float* conic = slots.conics + int64_t{g.id} * 3;
+      const float* color = ColorOf<kD>(job, g) + slots.first_channel;
+      sums.Clear(channels);
+      bool any = false;
+      for (; left != 0; left &= left - 1) {
+        const int b = __builtin_ctzll(left);
+        BackwardBlock& block = blocks[b];
+        any |= AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels, block,
+                                                   sums);
+        if (!block.alive) alive &= ~(uint64_t{1} << b);
+      }
+      if (!any) continue;
+      const uint32_t slot = slots.slots[start + i];
+      WriteSlot(sums, channels, conic, g.opacity, slots.values + slot * slots.stride);
+      slots.touched[slot] = 1;
+    }
+  }
+}
+
+template <int kD>
+void ForwardD(const TileJob& job, const Picture& picture) {
+  job.blend.max_contributors > 0 ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
+}
+
+void Forward(const TileJob& job, const Picture& picture) {
+  switch (job.channels) {
+    case 1: return ForwardD<1>(job, picture);
+    case 2: return ForwardD<2>(job, picture);
+    case 3: return ForwardD<3>(job, picture);
+    case 4: return ForwardD<4>(job, picture);
+    default: return ForwardD<0>(job, picture);
+  }
+}
+
+template <int kD>
+void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
+  if (job.blend.max_contributors > 0) {
+    slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots) : BackwardTile<kD, true, false>(job, gradient, slots);
+  } else {
+    slots.absgrad ? BackwardTile<kD, false, true>(job, gradient, slots)
+                  : BackwardTile<kD, false, false>(job, gradient, slots);
+  }
+}
+
+void Backward(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
+  switch (job.channels) {
+    case 1: return BackwardD<1>(job, gradient, slots);
+    case 2: return BackwardD<2>(job, gradient, slots);
+    case 3: return BackwardD<3>(job, gradient, slots);
+    case 4: return BackwardD<4>(job, gradient, slots);
+    default: return BackwardD<0>(job, gradient, slots);
+  }
+}
+
+}  // namespace
+
+extern const TileKernels kTileKernels;
+#define JAXSPLAT_STRING_(x) #x
+#define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
+const TileKernels kTileKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA), Forward, Backward};
+
+}  // namespace jaxsplat::JAXSPLAT_ISA

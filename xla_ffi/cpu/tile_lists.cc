@@ -1,0 +1,92 @@
+#include "cpu/tile_lists.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace jaxsplat {
+namespace internal {
+namespace {
+
+constexpr int kDigitBits = 11;
+constexpr int kDigits = 1 << kDigitBits;
+
+}  // namespace
+
+void SortPairs(Pool* pool, Scratch& scratch, int64_t n, uint32_t** keys, uint32_t** ids) {
+  const Chunks chunks(n, 4 * kGrain, kMostChunks);
+  uint32_t* other_keys = scratch.Take<uint32_t>(n);
+  uint32_t* other_ids = scratch.Take<uint32_t>(n);
+  uint32_t* counts = scratch.Take<uint32_t>(chunks.count * kDigits);  // per chunk and digit
+  for (int shift = 0; shift < 32; shift += kDigitBits) {
+    const uint32_t* from_keys = *keys;
+    const uint32_t* from_ids = *ids;
+    ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+      uint32_t* count = counts + chunk * kDigits;
+      std::fill_n(count, kDigits, 0u);
+      for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
+        ++count[(from_keys[i] >> shift) & (kDigits - 1)];
+      }
+    });
+    uint32_t at = 0;
+    for (int digit = 0; digit < kDigits; ++digit) {
+      for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+        at += std::exchange(counts[chunk * kDigits + digit], at);
+      }
+    }
+    ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+      uint32_t* next = counts + chunk * kDigits;
+      for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
+        const uint32_t to = next[(from_keys[i] >> shift) & (kDigits - 1)]++;
+        other_keys[to] = from_keys[i];
+        other_ids[to] = from_ids[i];
+      }
+    });
+    std::swap(*keys, other_keys);
+    std::swap(*ids, other_ids);
+  }
+}
+
+void ThrowTooMany(int64_t entries) {
+  throw std::invalid_argument("one image has " + std::to_string(entries) +
+                              " tile intersections, more than the 2147483647 that its lists can hold; render it in parts or "
+                              "with a larger tile_size");
+}
+
+}  // namespace internal
+
+TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists) {
+  if (lists.count > lists.capacity) {
+    throw std::invalid_argument("tiles: " + std::to_string(lists.count) + " intersections exceed the capacity of " +
+                                std::to_string(lists.capacity) + ", so the lists are incomplete");
+  }
+  int64_t* tile_begin = scratch.Take<int64_t>(tiles + 1);
+  for (int64_t t = 0; t <= tiles; ++t) {
+    tile_begin[t] = lists.offsets[t];
+    if (tile_begin[t] < (t == 0 ? 0 : tile_begin[t - 1]) || tile_begin[t] > lists.capacity) {
+      throw std::invalid_argument("tiles.tile_offsets must ascend from 0 to at most the capacity of " +
+                                  std::to_string(lists.capacity) + ", got " + std::to_string(tile_begin[t]) + " at " +
+                                  std::to_string(t));
+    }
+  }
+  const int64_t entries = tile_begin[tiles];
+  int64_t* slot_begin = scratch.Take<int64_t>(size + 2);
+  std::fill_n(slot_begin, size + 2, int64_t{0});
+  uint32_t* ranks = scratch.Take<uint32_t>(entries);
+  uint32_t* slots = scratch.Take<uint32_t>(entries);
+  for (int64_t i = tile_begin[0]; i < entries; ++i) {
+    const int32_t id = lists.ids[i];
+    if (id < 0 || id >= size) {
+      throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(size) + "), got " +
+                                  std::to_string(id) + " at " + std::to_string(i));
+    }
+    ranks[i] = static_cast<uint32_t>(id);
+    ++slot_begin[id + 2];
+  }
+  for (int64_t r = 0; r < size; ++r) slot_begin[r + 2] += slot_begin[r + 1];
+  // Now slot_begin[r + 1] is where rank r begins; counting up makes it where rank r + 1 begins.
+  for (int64_t i = tile_begin[0]; i < entries; ++i) slots[i] = static_cast<uint32_t>(slot_begin[ranks[i] + 1]++);
+  return {size, entries, tile_begin, ranks, slots, slot_begin};
+}
+
+}  // namespace jaxsplat

@@ -1,0 +1,71 @@
+// Arguments of the rasterizer of projected 3D Gaussians: plain pointers, one image at a time.
+#ifndef JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
+#define JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
+
+#include <cstdint>
+
+namespace jaxsplat {
+
+struct BlendRule {
+  double alpha_max, alpha_min, transmittance_min;
+  bool blend_last;
+  int64_t max_contributors;  // 0: no limit
+};
+
+struct ImageGrid {
+  int64_t width, height, tile_size;
+  int64_t tiles_x() const { return (width + tile_size - 1) / tile_size; }
+  int64_t tiles_y() const { return (height + tile_size - 1) / tile_size; }
+  int64_t tiles() const { return tiles_x() * tiles_y(); }
+};
+
+// Lists made by the caller; ids is null where there are none.
+struct GivenLists {
+  const int32_t* ids = nullptr;      // [M]
+  const int32_t* offsets = nullptr;  // [tiles + 1]
+  int64_t capacity = 0;              // M
+  int64_t count = 0;                 // true number of intersections
+};
+
+struct Splats2d {
+  int64_t size;            // N
+  int64_t channels;        // D
+  const float* means;      // [N, 2]
+  const float* conics;     // [N, 3]
+  const float* colors;     // [N, D]
+  const float* opacities;  // [N]
+  const float* depths;     // [N], unused with given lists
+  const int32_t* radii;    // [N, 2], unused with given lists
+  GivenLists lists;
+};
+
+struct TileMask {
+  const bool* on;  // one value for all tiles, or one per tile
+  int64_t size;
+  bool operator[](int64_t tile) const { return on[size == 1 ? 0 : tile]; }
+};
+
+struct Picture {
+  float* colors;          // [H, W, D], without background
+  float* transmittances;  // [H, W]
+  int32_t* last_ids;      // [H, W]
+};
+
+struct PictureGradient {
+  const float* colors;            // [H, W, D] of the forward pass
+  const float* transmittances;    // [H, W] of the forward pass
+  const float* v_colors;          // [H, W, D]
+  const float* v_transmittances;  // [H, W]
+};
+
+struct SplatGradient {
+  float* means;      // [N, 2]
+  float* conics;     // [N, 3]
+  float* colors;     // [N, D]
+  float* opacities;  // [N]
+  float* absgrads;   // [N, 2] or null
+};
+
+}  // namespace jaxsplat
+
+#endif  // JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
