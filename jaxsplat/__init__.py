@@ -1,1 +1,23 @@
-"""jaxsplat: differentiable Gaussian splatting for JAX."""
+"""jaxsplat: differentiable Gaussian splatting for JAX.
+
+Pure functions for every stage (`project_gaussians`, `spherical_harmonics`, `intersect_tiles`,
+`rasterize_gaussians_3d`) and for the whole pipeline (`rasterization`).
+"""
+
+from jaxsplat._linalg import CovarPreci as CovarPreci
+from jaxsplat._linalg import quat_scale_to_covar_preci as quat_scale_to_covar_preci
+from jaxsplat.projection import project_gaussians as project_gaussians
+from jaxsplat.rasterize.gaussians_3d import Rasterized as Rasterized
+from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d as rasterize_gaussians_3d
+from jaxsplat.rendering import rasterization as rasterization
+from jaxsplat.sh import num_sh_coeffs as num_sh_coeffs
+from jaxsplat.sh import rgb_to_sh as rgb_to_sh
+from jaxsplat.sh import sh_to_rgb as sh_to_rgb
+from jaxsplat.sh import spherical_harmonics as spherical_harmonics
+from jaxsplat.tiles import intersect_tiles as intersect_tiles
+from jaxsplat.types import Blend as Blend
+from jaxsplat.types import Projected as Projected
+from jaxsplat.types import RenderInfo as RenderInfo
+from jaxsplat.types import RenderOutput as RenderOutput
+from jaxsplat.types import ScreenProbe as ScreenProbe
+from jaxsplat.types import TileIntersections as TileIntersections

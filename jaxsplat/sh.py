@@ -45,8 +45,8 @@ def spherical_harmonics(
 
     Args:
       degree: 0 to 4; static.
-      dirs: [..., N, 3] directions of any length, from the camera to the splats. A zero direction (no component above
-        1e-12) leaves the constant term only, with zero gradient.
+      dirs: [..., N, 3] directions of any length, from the camera to the splats. One without a component above 1e-12
+        counts as x = y = z = 0, with zero gradient.
       coeffs: [..., N, K, D] with K >= (degree + 1)^2, of which the first ones are used; D is any number of channels.
         The leading axes broadcast against those of `dirs`.
       masks: [..., N] bool; rows with False give zeros and get zero gradients.

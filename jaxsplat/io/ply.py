@@ -103,7 +103,7 @@ def save_ply(path: Path | str, splats: Splats) -> None:
     )
     means, quats, log_scales, logits, sh_dc, sh_rest = (np.asarray(leaf, np.float32) for leaf in splats)
     count = len(means)
-    rest = sh_rest.transpose(0, 2, 1).reshape(count, -1)
+    rest = sh_rest.transpose(0, 2, 1).reshape(count, 3 * sh_rest.shape[1])
     names = [
         "x",
         "y",

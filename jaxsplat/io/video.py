@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,7 +23,7 @@ def check_video_name(path: Path) -> None:
         try:
             import imageio_ffmpeg  # noqa: F401
         except ImportError:
-            raise InputError(f"{path}: .mp4 needs 'pip install imageio[ffmpeg]'; .webp needs nothing more") from None
+            raise InputError(f"{path}: .mp4 needs 'pip install imageio-ffmpeg'; .webp needs nothing more") from None
 
 
 def save_video(path: Path | str, images: Iterable[np.ndarray], *, fps: int = 30) -> None:
@@ -51,11 +53,20 @@ def save_video(path: Path | str, images: Iterable[np.ndarray], *, fps: int = 30)
 
 
 def _save_mp4(path: Path, images: Iterable[np.ndarray], fps: int) -> None:
-    import imageio.v2 as imageio
+    import imageio_ffmpeg
 
-    encoded = imageio.mimwrite("<bytes>", [_even(image) for image in images], "mp4", fps=fps, macro_block_size=2)
-    with atomic_write(path) as file:
-        file.write(encoded or b"")
+    frames = [_even(image) for image in images]
+    height, width = frames[0].shape[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        film = Path(folder) / "film.mp4"
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+        command += ["-s", f"{width}x{height}", "-r", str(fps), "-i", "-", "-pix_fmt", "yuv420p", str(film)]
+        # Run directly: the package's own writer forks, against which JAX's threads warn.
+        done = subprocess.run(command, input=b"".join(frame.tobytes() for frame in frames), capture_output=True)
+        if done.returncode:
+            raise OSError(f"{path}: the encoder failed: {done.stderr.decode(errors='replace').strip()}")
+        with atomic_write(path) as file:
+            file.write(film.read_bytes())
 
 
 def _even(image: np.ndarray) -> np.ndarray:

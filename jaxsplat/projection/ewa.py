@@ -57,9 +57,11 @@ class _Settings(NamedTuple):
 class _Screen(NamedTuple):
     """Per camera and splat, as arrays [..., C, N]: a, b, c is the dilated covariance, `det` its determinant."""
 
+    x: jax.Array
+    y: jax.Array
+    depth: jax.Array
     u: jax.Array
     v: jax.Array
-    depth: jax.Array
     a: jax.Array
     b: jax.Array
     c: jax.Array
@@ -94,10 +96,12 @@ def project_gaussians(
     A row is culled, which makes all its outputs zero and its gradients exactly zero, where: the depth is not strictly
     between the planes; the determinant of Sigma' is not positive (to working precision); both radii are at most
     `radius_clip`; the bounding box lies outside the image; the opacity (times the compensation when `antialiased`) is
-    below `alpha_min`, an opacity equal to it being kept; a scale is zero; the quaternion is zero (to within 1e-12); or
-    any input or result of the row is not finite. Culling itself is not differentiated, so the planes,
-    `radius_clip` and, for lack of another use, `opacities` get no gradient; neither does the last row of `viewmats`
-    and `Ks`, which is taken to be (0, 0, 0, 1) and (0, 0, 1), nor, but for pinhole cameras, the skew in `Ks`.
+    below `alpha_min`, an opacity equal to it being kept; a scale is zero; the quaternion is zero (to within 1e-12); an
+    input of the row is not finite; or a result is beyond the range in which gradients are finite (1e18 in float32).
+
+    Culling itself is not differentiated, so the planes, `radius_clip` and, for lack of another use, `opacities` get
+    zero gradients. So do the last rows of `viewmats` and `Ks`, taken to be (0, 0, 0, 1) and (0, 0, 1), and, except for
+    pinhole cameras, the off-diagonal entries K[0, 1] and K[1, 0].
 
     Args:
       means: [..., N, 3] centres, in world units.
@@ -277,7 +281,7 @@ def _screen(splats: _Splats, camera: _Camera, settings: _Settings, visible: jax.
         before = _adjugate_form(splats.covar, _cross(across, down))
     before = safe(before, 0)
     det = safe(before + settings.eps2d * (a + c) + settings.eps2d * settings.eps2d, 1)
-    return _Screen(u, v, z, a + settings.eps2d, b, c + settings.eps2d, det, _compensation(before, det))
+    return _Screen(x, y, z, u, v, a + settings.eps2d, b, c + settings.eps2d, det, _compensation(before, det))
 
 
 def _compensation(before: jax.Array, det: jax.Array) -> jax.Array:
@@ -292,10 +296,12 @@ def _visible(
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Which rows are drawn, and their radii in pixels (floating point)."""
     visible = splats.usable & camera.usable & (screen.depth > settings.near) & (screen.depth < settings.far)
-    # Below this, 1 / det^2 overflows in the gradient of the conic.
-    visible &= screen.det > float(jnp.finfo(screen.det.dtype).tiny) ** 0.5
-    for value in screen:
-        visible &= jnp.isfinite(value)
+    # The square of anything larger overflows in the gradients.
+    limit = float(jnp.finfo(screen.det.dtype).max) ** 0.5 / 16
+    trace = screen.a + screen.c
+    visible &= (trace < limit) & (screen.det * limit > 1) & (trace < limit * screen.det)
+    for value in (screen.x, screen.y, screen.depth, screen.u, screen.v, screen.b):
+        visible &= jnp.abs(value) < limit
     extent: Any = const.EXTENT
     if splats.opacity is not None:
         opacity = splats.opacity * screen.compensation if settings.antialiased else splats.opacity

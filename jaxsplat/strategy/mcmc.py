@@ -7,6 +7,7 @@ ones, the number grows up to the cap, and noise on the means explores. Pure func
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import jax
@@ -103,11 +104,13 @@ def relocated_values(opacities: jax.Array, scales: jax.Array, copies: jax.Array)
     shared = -jnp.expm1(log_rest / number)
     step = _QUADRATURE_LIMIT / _QUADRATURE_STEPS
     # The trapezoid rule converges exponentially for a bell-shaped integrand; both halves are equal.
-    integral = 0.5 * total * step
-    for i in range(1, _QUADRATURE_STEPS + 1):
-        bell = jnp.exp(jnp.asarray(-0.5 * (i * step) ** 2, opacities.dtype))
-        integral += -jnp.expm1(number * jnp.log1p(-shared * bell)) * step
-    denominator = integral * 2.0 / jnp.sqrt(jnp.asarray(2.0 * jnp.pi, opacities.dtype))
+
+    def add(i: jax.Array, integral: jax.Array) -> jax.Array:
+        bell = jnp.exp(-0.5 * jnp.square(i.astype(opacities.dtype) * step))
+        return integral - jnp.expm1(number * jnp.log1p(-shared * bell)) * step
+
+    integral = jax.lax.fori_loop(1, _QUADRATURE_STEPS + 1, add, 0.5 * total * step)
+    denominator = integral * (2.0 / math.sqrt(2.0 * math.pi))
     ratio = jnp.where(copies > 1, total / jnp.maximum(denominator, NORM_FLOOR), 1.0)
     return jnp.where(copies > 1, shared, opacities), scales * ratio[:, None]
 

@@ -95,7 +95,7 @@ def _named_leaves(state: TrainState) -> list[tuple[str, jax.Array]]:
 
 def _read(path: Path, names: list[str]) -> list[np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive]
             if missing:
                 raise InputError(f"{path}: no checkpoint of this program: it lacks {', '.join(missing[:3])}")

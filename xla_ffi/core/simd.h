@@ -29,9 +29,7 @@ struct Native {
   static F Set(float a) { return _mm512_set1_ps(a); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, F a) { _mm512_storeu_ps(p, a); }
-  static F Gather(const float* p, const int32_t* index) {
-    return _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4);
-  }
+  static F Gather(const float* p, const int32_t* index) { return _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4); }
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
@@ -83,8 +81,7 @@ struct Native {
   static F Round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   // a 2^n for an integral n and a result that is a normal number.
   static F Scale(F a, F n) {
-    return _mm256_castsi256_ps(
-        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
   }
   static M LessEqual(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
@@ -127,14 +124,14 @@ struct Native {
   static F Abs(F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & 0x7fffffff); }
   // Adding 1.5 2^23 leaves the integer nearest to a small number in the low bits.
   static F Round(F a) { return (a + Set(12582912.0f)) - Set(12582912.0f); }
-  static F Scale(F a, F n) { return reinterpret_cast<F>(reinterpret_cast<M>(a) + (__builtin_convertvector(n, M) << 23)); }
+  static F Scale(F a, F n) {
+    return reinterpret_cast<F>(reinterpret_cast<M>(a) + (__builtin_convertvector(n, M) << 23));
+  }
   static M LessEqual(F a, F b) { return a <= b; }
   static M Less(F a, F b) { return a < b; }
   static M And(M a, M b) { return a & b; }
   static M AndNot(M a, M b) { return a & ~b; }
-  static uint32_t Bits(M m) {
-    return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u);
-  }
+  static uint32_t Bits(M m) { return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u); }
   static F Select(M m, F a, F b) {
     return reinterpret_cast<F>((reinterpret_cast<M>(a) & m) | (reinterpret_cast<M>(b) & ~m));
   }
@@ -172,23 +169,23 @@ struct Vec {
   }
 };
 
-#define JAXSPLAT_UNARY(Name, Native_)                                  \
-  inline Vec Name(const Vec& a) {                                      \
-    Vec r;                                                             \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]);   \
-    return r;                                                          \
+#define JAXSPLAT_UNARY(Name, Native_)                                \
+  inline Vec Name(const Vec& a) {                                    \
+    Vec r;                                                           \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]); \
+    return r;                                                        \
   }
-#define JAXSPLAT_BINARY(Name, Native_, Result)                                   \
-  inline Result Name(const Vec& a, const Vec& b) {                               \
-    Result r;                                                                    \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]);  \
-    return r;                                                                    \
+#define JAXSPLAT_BINARY(Name, Native_, Result)                                  \
+  inline Result Name(const Vec& a, const Vec& b) {                              \
+    Result r;                                                                   \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]); \
+    return r;                                                                   \
   }
-#define JAXSPLAT_TERNARY(Name, Native_)                                                       \
-  inline Vec Name(const Vec& a, const Vec& b, const Vec& c) {                                 \
-    Vec r;                                                                                    \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]);    \
-    return r;                                                                                 \
+#define JAXSPLAT_TERNARY(Name, Native_)                                                    \
+  inline Vec Name(const Vec& a, const Vec& b, const Vec& c) {                              \
+    Vec r;                                                                                 \
+    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]); \
+    return r;                                                                              \
   }
 
 JAXSPLAT_UNARY(Sqrt, Native::Sqrt)

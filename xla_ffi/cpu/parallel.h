@@ -1,5 +1,5 @@
-// A loop shared between the caller and a thread pool. The caller works too and waits only for iterations that are already
-// running, so it cannot deadlock, however small the pool is and whatever else waits in it.
+// A loop shared between the caller and a thread pool. The caller works too and waits only for iterations that are
+// already running, so it cannot deadlock, however small the pool is and whatever else waits in it.
 #ifndef JAXSPLAT_CPU_PARALLEL_H_
 #define JAXSPLAT_CPU_PARALLEL_H_
 

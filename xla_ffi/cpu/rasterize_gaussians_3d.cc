@@ -63,9 +63,9 @@ bool Visible(const int32_t* radii, const float* depths, int64_t i) {
 Prepared PrepareByDepth(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
                         const Splats2d& splats) {
   uint32_t* order;
-  const int64_t size =
-      OrderByDepth(pool, scratch, splats.size, splats.depths,
-                   [&](int64_t i) { return Visible(splats.radii, splats.depths, i); }, &order);
+  const int64_t size = OrderByDepth(
+      pool, scratch, splats.size, splats.depths, [&](int64_t i) { return Visible(splats.radii, splats.depths, i); },
+      &order);
   auto* prepared = scratch.Take<Gaussian2d>(size);
   const Chunks chunks(size, kGrain, kMostChunks);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
@@ -75,9 +75,9 @@ Prepared PrepareByDepth(Pool* pool, Scratch& scratch, const ImageGrid& grid, con
     }
   });
   const EllipseExtent extent{prepared, grid};
-  const TileLists lists =
-      BucketByTile(pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-                   [&](int64_t r, int64_t y) { return extent.Span(r, y); });
+  const TileLists lists = BucketByTile(
+      pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
+      [&](int64_t r, int64_t y) { return extent.Span(r, y); });
   return {prepared, lists};
 }
 
@@ -87,9 +87,11 @@ Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
                                      : PrepareByDepth(pool, scratch, grid, blend, splats);
 }
 
-// Calls f(tile) for every tile that is on, the longest lists first so that no thread is left with a long one at the end.
+// Calls f(tile) for every tile that is on, the longest lists first so that no thread is left with a long one at the
+// end.
 template <class F>
-void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t tiles, const TileMask& mask, const F& f) {
+void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t tiles, const TileMask& mask,
+                 const F& f) {
   auto* order = scratch.Take<int32_t>(tiles);
   int64_t on = 0;
   for (int64_t t = 0; t < tiles; ++t) {
@@ -105,10 +107,14 @@ void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t t
 TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const Prepared& prepared,
                 int64_t tile, float* scratch) {
   const int64_t begin = prepared.lists.tile_begin[tile];
-  return {grid,          blend,
-          tile,          prepared.splats,
-          prepared.lists.ranks + begin, prepared.lists.tile_begin[tile + 1] - begin,
-          splats.colors, splats.channels,
+  return {grid,
+          blend,
+          tile,
+          prepared.splats,
+          prepared.lists.ranks + begin,
+          prepared.lists.tile_begin[tile + 1] - begin,
+          splats.colors,
+          splats.channels,
           scratch};
 }
 
@@ -185,8 +191,8 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   for (int64_t first = 0; first < splats.channels; first += most) {
     const int64_t channels = std::min(most, splats.channels - first);
     std::memset(touched, 0, static_cast<size_t>(lists.entries));
-    GradientSlots slots{lists.slots, values,   stride,     touched, splats.conics,
-                        first,       channels, first == 0, result.absgrads != nullptr};
+    GradientSlots slots{
+        lists.slots, values, stride, touched, splats.conics, first, channels, first == 0, result.absgrads != nullptr};
     ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
       Scratch local;
       GradientSlots here = slots;
@@ -206,8 +212,9 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
 void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output) {
   Scratch scratch;
   uint32_t* order;
-  const int64_t size = OrderByDepth(pool, scratch, input.size, input.depths,
-                                    [&](int64_t i) { return Visible(input.radii, input.depths, i); }, &order);
+  const int64_t size = OrderByDepth(
+      pool, scratch, input.size, input.depths, [&](int64_t i) { return Visible(input.radii, input.depths, i); },
+      &order);
   const Chunks chunks(size, kGrain, kMostChunks);
   TileLists lists;
   if (input.conics != nullptr) {
@@ -221,12 +228,14 @@ void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& inp
       }
     });
     const EllipseExtent extent{prepared, grid};
-    lists = BucketByTile(pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-                         [&](int64_t r, int64_t y) { return extent.Span(r, y); });
+    lists = BucketByTile(
+        pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
+        [&](int64_t r, int64_t y) { return extent.Span(r, y); });
   } else {
     const BoxExtent extent{input.means, input.radii, order, grid};
-    lists = BucketByTile(pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-                         [&](int64_t r, int64_t y) { return extent.Span(r, y); });
+    lists = BucketByTile(
+        pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
+        [&](int64_t r, int64_t y) { return extent.Span(r, y); });
   }
   *output.count = static_cast<int32_t>(lists.entries);
   for (int64_t t = 0; t <= grid.tiles(); ++t) {

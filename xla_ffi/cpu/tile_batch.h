@@ -1,4 +1,5 @@
-// The next few splats of a tile's list, copied together, and for each 4x4 block of pixels the set of those that touch it.
+// The next few splats of a tile's list, copied together, and for each 4x4 block of pixels the set of those that touch
+// it.
 #ifndef JAXSPLAT_CPU_TILE_BATCH_H_
 #define JAXSPLAT_CPU_TILE_BATCH_H_
 

@@ -29,10 +29,10 @@ struct GradientSlots {
   const uint32_t* slots;  // [size] slot of each entry of the tile
   float* values;          // [entries, stride]
   int64_t stride;
-  uint8_t* touched;      // [entries]
-  const float* conics;   // [N, 3], by id
+  uint8_t* touched;                 // [entries]
+  const float* conics;              // [N, 3], by id
   int64_t first_channel, channels;  // the channels differentiated in this pass
-  bool first_pass;       // whether v_transmittances take part (once)
+  bool first_pass;                  // whether v_transmittances take part (once)
   bool absgrad;
 };
 inline constexpr int kGeometrySlots = 8;
@@ -46,7 +46,8 @@ struct TileKernels {
 // Floats of scratch that a tile needs for `channels` channels per pixel.
 inline int64_t ScratchFloats(int64_t channels) { return int64_t{kMaxBlocks} * kBlockPixels * channels; }
 
-// The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for less.
+// The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for
+// less.
 const TileKernels& BestTileKernels();
 
 }  // namespace jaxsplat

@@ -1,7 +1,7 @@
 // Forward and backward pass over one tile. Included by one source file per instruction set.
 //
-// Forward, block by block: transmittance and colors stay in registers. Backward, splat by splat: its gradient is summed over
-// the whole tile in registers and written once.
+// Forward, block by block: transmittance and colors stay in registers. Backward, splat by splat: its gradient is summed
+// over the whole tile in registers and written once.
 #include <cstddef>
 #include <cstdint>
 
@@ -20,8 +20,8 @@ inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
   return job.colors + int64_t{g.id} * job.channels;
 }
 
-// Splats whose colors still have to be added to a block of more than kInlineChannels channels: with a few at a time, each
-// accumulator is loaded and stored once for all of them.
+// Splats whose colors still have to be added to a block of more than kInlineChannels channels: with a few at a time,
+// each accumulator is loaded and stored once for all of them.
 struct ColorQueue {
   static constexpr int kSize = 8;
   Vec weight[kSize];
@@ -97,7 +97,8 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     if (AnyAlive(block.x)) alive |= uint64_t{1} << b;
   }
   const int64_t block_floats = kBlockPixels * job.channels;
-  if constexpr (kD == 0) __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * block_floats));
+  if constexpr (kD == 0)
+    __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * block_floats));
   Batch batch;
   for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
     batch.Load(job, grid, start);
@@ -113,7 +114,8 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     grid.Store(picture.transmittances, 1, b, blocks[b].transmittance);
     grid.Store(picture.last_ids, 1, b, blocks[b].last);
     for (int64_t c = 0; c < job.channels; ++c) {
-      const Vec color = kD > 0 ? blocks[b].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + b * block_floats + c * kBlockPixels);
+      const Vec color =
+          kD > 0 ? blocks[b].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + b * block_floats + c * kBlockPixels);
       grid.Store(picture.colors + c, job.channels, b, color);
     }
   }
@@ -179,8 +181,8 @@ void WriteSlot(const LaneSums<kD, kAbs>& sums, int64_t channels, const float* co
   StoreLaneSums(&sums.m, static_cast<int>(8 + channels), totals);
   const GaussianGradient2d g =
       EvaluateVjp({totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]}, conic, opacity);
-  const float geometry[kGeometrySlots] = {g.mean[0],  g.mean[1],  g.conic[0], g.conic[1],
-                                          g.conic[2], g.opacity,  totals[6],  totals[7]};
+  const float geometry[kGeometrySlots] = {g.mean[0],  g.mean[1], g.conic[0], g.conic[1],
+                                          g.conic[2], g.opacity, totals[6],  totals[7]};
   __builtin_memcpy(slot, geometry, sizeof(geometry));
   __builtin_memcpy(slot + kGeometrySlots, totals + 8, sizeof(float) * static_cast<size_t>(channels));
 }
@@ -237,8 +239,8 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       for (; left != 0; left &= left - 1) {
         const int b = __builtin_ctzll(left);
         BackwardBlock& block = blocks[b];
-        any |= AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels, block,
-                                                   sums);
+        any |= AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
+                                                   block, sums);
         if (!block.alive) alive &= ~(uint64_t{1} << b);
       }
       if (!any) continue;
@@ -256,18 +258,24 @@ void ForwardD(const TileJob& job, const Picture& picture) {
 
 void Forward(const TileJob& job, const Picture& picture) {
   switch (job.channels) {
-    case 1: return ForwardD<1>(job, picture);
-    case 2: return ForwardD<2>(job, picture);
-    case 3: return ForwardD<3>(job, picture);
-    case 4: return ForwardD<4>(job, picture);
-    default: return ForwardD<0>(job, picture);
+    case 1:
+      return ForwardD<1>(job, picture);
+    case 2:
+      return ForwardD<2>(job, picture);
+    case 3:
+      return ForwardD<3>(job, picture);
+    case 4:
+      return ForwardD<4>(job, picture);
+    default:
+      return ForwardD<0>(job, picture);
   }
 }
 
 template <int kD>
 void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   if (job.blend.max_contributors > 0) {
-    slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots) : BackwardTile<kD, true, false>(job, gradient, slots);
+    slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots)
+                  : BackwardTile<kD, true, false>(job, gradient, slots);
   } else {
     slots.absgrad ? BackwardTile<kD, false, true>(job, gradient, slots)
                   : BackwardTile<kD, false, false>(job, gradient, slots);
@@ -276,11 +284,16 @@ void BackwardD(const TileJob& job, const PictureGradient& gradient, const Gradie
 
 void Backward(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   switch (job.channels) {
-    case 1: return BackwardD<1>(job, gradient, slots);
-    case 2: return BackwardD<2>(job, gradient, slots);
-    case 3: return BackwardD<3>(job, gradient, slots);
-    case 4: return BackwardD<4>(job, gradient, slots);
-    default: return BackwardD<0>(job, gradient, slots);
+    case 1:
+      return BackwardD<1>(job, gradient, slots);
+    case 2:
+      return BackwardD<2>(job, gradient, slots);
+    case 3:
+      return BackwardD<3>(job, gradient, slots);
+    case 4:
+      return BackwardD<4>(job, gradient, slots);
+    default:
+      return BackwardD<0>(job, gradient, slots);
   }
 }
 

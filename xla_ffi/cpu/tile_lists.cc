@@ -48,9 +48,10 @@ void SortPairs(Pool* pool, Scratch& scratch, int64_t n, uint32_t** keys, uint32_
 }
 
 void ThrowTooMany(int64_t entries) {
-  throw std::invalid_argument("one image has " + std::to_string(entries) +
-                              " tile intersections, more than the 2147483647 that its lists can hold; render it in parts or "
-                              "with a larger tile_size");
+  throw std::invalid_argument(
+      "one image has " + std::to_string(entries) +
+      " tile intersections, more than the 2147483647 that its lists can hold; render it in parts or "
+      "with a larger tile_size");
 }
 
 }  // namespace internal

@@ -13,12 +13,12 @@ namespace jaxsplat {
 // Splats have ranks: their position in the order in which they are blended. Each (rank, tile) pair is an entry. The
 // entries of one rank are numbered one after another (its slots), and so are those of one tile (its list).
 struct TileLists {
-  int64_t size = 0;              // number of ranks
-  int64_t entries = 0;           // number of (rank, tile) pairs
-  const int64_t* tile_begin;     // [tiles + 1] where each tile's list begins
-  const uint32_t* ranks;         // [entries] by tile
-  const uint32_t* slots;         // [entries] by tile: number of the entry when counted by rank
-  const int64_t* slot_begin;     // [size + 1] where the slots of each rank begin
+  int64_t size = 0;           // number of ranks
+  int64_t entries = 0;        // number of (rank, tile) pairs
+  const int64_t* tile_begin;  // [tiles + 1] where each tile's list begins
+  const uint32_t* ranks;      // [entries] by tile
+  const uint32_t* slots;      // [entries] by tile: number of the entry when counted by rank
+  const int64_t* slot_begin;  // [size + 1] where the slots of each rank begin
 };
 
 // The tiles [x0, x1] of one row of tiles.
@@ -35,8 +35,8 @@ struct TileRows {
 template <class Keep>
 int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depths, const Keep& keep, uint32_t** order);
 
-// Buckets ranks by tile. rows(rank) gives the rows of tiles that a rank may touch and span(rank, row) the tiles of one of
-// them, empty where x0 > x1.
+// Buckets ranks by tile. rows(rank) gives the rows of tiles that a rank may touch and span(rank, row) the tiles of one
+// of them, empty where x0 > x1.
 template <class Rows, class Span>
 TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& rows,
                        const Span& span);

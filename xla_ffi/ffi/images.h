@@ -1,4 +1,5 @@
-// How images are shared between threads: several at once while there are enough of them, else the tiles of one at a time.
+// How images are shared between threads: several at once while there are enough of them, else the tiles of one at a
+// time.
 #ifndef JAXSPLAT_FFI_IMAGES_H_
 #define JAXSPLAT_FFI_IMAGES_H_
 

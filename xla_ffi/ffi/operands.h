@@ -93,8 +93,8 @@ ffi::Error Guard(const F& f) {
 }  // namespace jaxsplat
 
 // Handlers are the only symbols that the module exports.
-#define JAXSPLAT_HANDLER(name, ...)                                                                   \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame*);          \
+#define JAXSPLAT_HANDLER(name, ...)                                                          \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
 
 #endif  // JAXSPLAT_FFI_OPERANDS_H_

@@ -1,7 +1,8 @@
 // XLA calls of the rasterizer of projected 3D Gaussians.
+#include "cpu/rasterize_gaussians_3d.h"
+
 #include <cstdint>
 
-#include "cpu/rasterize_gaussians_3d.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
 
@@ -24,10 +25,10 @@ struct Inputs {
   Operand<bool> masks;
   bool given_lists;
 
-  Inputs(Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d, const F32& conics_, const F32& colors_,
+  Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d, const F32& conics_, const F32& colors_,
          const F32& opacities_, const F32& depths_, const S32& radii_, const Flags& masks_, const S32& gaussian_ids,
          const S32& tile_offsets, const S32& count)
-      : images(picture, 3),
+      : images(result_images),
         grid{picture[picture.size() - 2], picture[picture.size() - 3], tile_size},
         blend(rule),
         means("means2d", means2d.typed_data(), means2d.dimensions(), 2, images),
@@ -80,14 +81,15 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors,
                    double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors) {
   return Guard([&] {
     XlaPool pool(threads);
-    const Inputs in(out_colors->dimensions(), tile_size,
+    const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
                     opacities, depths, radii, masks, gaussian_ids, tile_offsets, count);
     const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
-      RasterizeForward(inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
-                       {out_colors->typed_data() + image * pixels * channels,
-                        out_transmittances->typed_data() + image * pixels, out_last_ids->typed_data() + image * pixels});
+      RasterizeForward(
+          inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
+          {out_colors->typed_data() + image * pixels * channels, out_transmittances->typed_data() + image * pixels,
+           out_last_ids->typed_data() + image * pixels});
     });
   });
 }
@@ -99,16 +101,24 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors
                     double transmittance_min, bool blend_last, int64_t max_contributors) {
   return Guard([&] {
     XlaPool pool(threads);
-    const Inputs in(picture.dimensions(), tile_size,
+    const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
                     opacities, depths, radii, masks, gaussian_ids, tile_offsets, count);
-    const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1), n = in.means.dim(0);
+    const int64_t channels = in.colors.dim(1), n = in.means.dim(0), height = in.grid.height, width = in.grid.width;
     const bool absgrad = v_absgrads->element_count() > 0;
+    // Under vmap any of these may be shared between images too.
+    const Operand<float> colors_out("picture", picture.typed_data(), picture.dimensions(), 3, in.images);
+    const Operand<float> t_out("transmittances", transmittances.typed_data(), transmittances.dimensions(), 2, in.images);
+    const Operand<float> v_colors_out("v_picture", v_picture.typed_data(), v_picture.dimensions(), 3, in.images);
+    const Operand<float> v_t_out("v_transmittances", v_transmittances.typed_data(), v_transmittances.dimensions(), 2,
+                                 in.images);
+    v_colors_out.Expect("v_picture", {height, width, channels});
+    t_out.Expect("transmittances", {height, width});
+    v_t_out.Expect("v_transmittances", {height, width});
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
-      const int64_t p = image * pixels, s = image * n;
+      const int64_t s = image * n;
       RasterizeBackward(inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
-                        {picture.typed_data() + p * channels, transmittances.typed_data() + p,
-                         v_picture.typed_data() + p * channels, v_transmittances.typed_data() + p},
+                        {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image)},
                         {v_means2d->typed_data() + s * 2, v_conics->typed_data() + s * 3,
                          v_colors->typed_data() + s * channels, v_opacities->typed_data() + s,
                          absgrad ? v_absgrads->typed_data() + s * 2 : nullptr});
@@ -132,12 +142,12 @@ ffi::Error Intersect(ffi::ThreadPool threads, F32 means2d, S32 radii, F32 depths
     m.Expect("means2d", {n, 2});
     r.Expect("radii", {n, 2});
     ForEachImage(pool, images.count(), [&](Pool* inner, int64_t image) {
-      IntersectTiles(inner, grid,
-                     {n, m.At(image), r.At(image), d.dim(0) == n ? d.At(image) : nullptr,
-                      q.dim(0) == n ? q.At(image) : nullptr, o.dim(0) == n ? o.At(image) : nullptr, alpha_min, capacity},
-                     {gaussian_ids->typed_data() + image * capacity,
-                      tile_offsets->typed_data() + image * (grid.tiles() + 1),
-                      tiles_per_gaussian->typed_data() + image * n, count->typed_data() + image});
+      IntersectTiles(
+          inner, grid,
+          {n, m.At(image), r.At(image), d.dim(0) == n ? d.At(image) : nullptr, q.dim(0) == n ? q.At(image) : nullptr,
+           o.dim(0) == n ? o.At(image) : nullptr, alpha_min, capacity},
+          {gaussian_ids->typed_data() + image * capacity, tile_offsets->typed_data() + image * (grid.tiles() + 1),
+           tiles_per_gaussian->typed_data() + image * n, count->typed_data() + image});
     });
   });
 }
@@ -150,28 +160,53 @@ using jaxsplat::Flags;
 using jaxsplat::S32;
 namespace ffi = xla::ffi;
 
-#define JAXSPLAT_OPERANDS() \
-  ffi::Ffi::Bind()          \
+#define JAXSPLAT_OPERANDS()   \
+  ffi::Ffi::Bind()            \
       .Ctx<ffi::ThreadPool>() \
-      .Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>().Arg<S32>().Arg<Flags>().Arg<S32>().Arg<S32>().Arg<S32>()
-#define JAXSPLAT_BLEND()           \
-  Attr<int64_t>("tile_size")       \
-      .Attr<double>("alpha_max")   \
-      .Attr<double>("alpha_min")   \
+      .Arg<F32>()             \
+      .Arg<F32>()             \
+      .Arg<F32>()             \
+      .Arg<F32>()             \
+      .Arg<F32>()             \
+      .Arg<S32>()             \
+      .Arg<Flags>()           \
+      .Arg<S32>()             \
+      .Arg<S32>()             \
+      .Arg<S32>()
+#define JAXSPLAT_BLEND()                 \
+  Attr<int64_t>("tile_size")             \
+      .Attr<double>("alpha_max")         \
+      .Attr<double>("alpha_min")         \
       .Attr<double>("transmittance_min") \
-      .Attr<bool>("blend_last")    \
+      .Attr<bool>("blend_last")          \
       .Attr<int64_t>("max_contributors")
 
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
                  JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().JAXSPLAT_BLEND());
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
-                 JAXSPLAT_OPERANDS().Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>()
-                     .Ret<F32>().Ret<F32>().Ret<F32>().Ret<F32>().Ret<F32>().JAXSPLAT_BLEND());
+                 JAXSPLAT_OPERANDS()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Ret<F32>()
+                     .Ret<F32>()
+                     .Ret<F32>()
+                     .Ret<F32>()
+                     .Ret<F32>()
+                     .JAXSPLAT_BLEND());
 JAXSPLAT_HANDLER(jaxsplat_intersect_tiles, jaxsplat::Intersect,
                  ffi::Ffi::Bind()
                      .Ctx<ffi::ThreadPool>()
-                     .Arg<F32>().Arg<S32>().Arg<F32>().Arg<F32>().Arg<F32>()
-                     .Ret<S32>().Ret<S32>().Ret<S32>().Ret<S32>()
+                     .Arg<F32>()
+                     .Arg<S32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Ret<S32>()
+                     .Ret<S32>()
+                     .Ret<S32>()
+                     .Ret<S32>()
                      .Attr<int64_t>("width")
                      .Attr<int64_t>("height")
                      .Attr<int64_t>("tile_size")

@@ -1,4 +1,5 @@
-// The blend rule, front to back, and its reverse step. A pixel that has ended is moved far away: nothing hits it any more.
+// The blend rule, front to back, and its reverse step. A pixel that has ended is moved far away: nothing hits it any
+// more.
 #ifndef JAXSPLAT_MATH_COMPOSITING_H_
 #define JAXSPLAT_MATH_COMPOSITING_H_
 
@@ -29,8 +30,8 @@ struct Step {
   bool ended;  // whether pixels may have ended
 };
 
-// One splat in front of what is still to come. `hit` loses the pixels that the splat ends without being blended, and the
-// pixels that it ends move away. `count` (only looked at if kLimited) is the number of splats blended so far.
+// One splat in front of what is still to come. `hit` loses the pixels that the splat ends without being blended, and
+// the pixels that it ends move away. `count` (only looked at if kLimited) is the number of splats blended so far.
 template <bool kLimited>
 inline Step Composite(const Rule& rule, const Vec& alpha, const Vec& transmittance, Mask* hit, Vec* x, Vec* count) {
   Step step;

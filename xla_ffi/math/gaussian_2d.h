@@ -22,17 +22,19 @@ struct alignas(64) Gaussian2d {
   float l11, l21, l22;  // Cholesky factor
   float floor;          // -log2(opacity / alpha_min): where -q falls below it, alpha is under the cut-off
   float opacity;
-  int32_t id;                     // row in the arrays of the caller
-  float color[kInlineChannels];   // the first channels
-  float half_height, shear_y;     // the ellipse q = -floor: half its height; |dy| of its leftmost and rightmost points, signed
-  float inv_l11, level;           // 1 / l11; -floor, widened for rounding
+  int32_t id;                    // row in the arrays of the caller
+  float color[kInlineChannels];  // the first channels
+  float half_height,
+      shear_y;           // the ellipse q = -floor: half its height; |dy| of its leftmost and rightmost points, signed
+  float inv_l11, level;  // 1 / l11; -floor, widened for rounding
 };
 static_assert(sizeof(Gaussian2d) == 64);
 inline constexpr int kGaussianStride = sizeof(Gaussian2d) / sizeof(float);
 
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// Fills in the geometry. Returns false for a splat that is not drawn: transparent, not finite, or not positive definite.
+// Fills in the geometry. Returns false for a splat that is not drawn: transparent, not finite, or not positive
+// definite.
 inline bool Prepare(const float* mean, const float* conic, float opacity, double alpha_min, Gaussian2d* g) {
   const double a = conic[0], b = conic[1], c = conic[2];
   const double det = a * c - b * b;  // exact products: 24 + 24 bits

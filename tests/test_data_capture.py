@@ -1,0 +1,169 @@
+"""Captures as arrays, and the captures that broke others."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxsplat.data.capture import load_cameras, load_capture
+from jaxsplat.io.files import InputError
+from jaxsplat.io.ply import PointCloud, save_points
+from tests.data import shared
+from tests.train.scenes import edit_transforms, write_capture
+
+
+def test_views_come_sorted_by_name_with_their_own_picture(tmp_path):
+    folder = write_capture(tmp_path / "c", views=10)
+    edit_transforms(folder, lambda content: content["frames"].reverse())
+    capture = load_capture(folder)
+    assert capture.cameras.names == tuple(f"images/{i:03}.png" for i in range(10))
+    for i, name in enumerate(capture.cameras.names):
+        assert (capture.images[i] == np.asarray(Image.open(folder / name))).all()
+    assert np.flatnonzero(capture.held_out).tolist() == [0, 8]
+    assert capture.points is None and capture.background.tolist() == [0, 0, 0] and capture.notes == ()
+
+
+def test_downscaling_shrinks_pictures_and_intrinsics_per_axis(tmp_path):
+    folder = write_capture(tmp_path / "c", size=(25, 21), cx=13.0, cy=9.0)
+    full, small = load_capture(folder), load_capture(folder, downscale=2)
+    assert small.images.shape == (10, 10, 12, 3)
+    np.testing.assert_allclose(small.cameras.Ks[0, 0], full.cameras.Ks[0, 0] * 12 / 25, rtol=1e-6)
+    np.testing.assert_allclose(small.cameras.Ks[0, 1], full.cameras.Ks[0, 1] * 10 / 21, rtol=1e-6)
+
+
+def test_missing_and_unreadable_pictures_are_counted_and_named_and_the_rest_stays_matched(tmp_path):
+    folder = write_capture(tmp_path / "c", views=10)
+    whole = load_capture(folder)
+    (folder / "images/003.png").unlink()
+    (folder / "images/007.png").write_bytes(b"broken")
+    Image.new("RGB", (3, 3)).save(folder / "images/not listed.png")
+    capture = load_capture(folder)
+    assert "1 of 10 listed images are missing and left out: images/003.png." in capture.notes
+    assert "1 of 10 listed images are unreadable and left out: images/007.png." in capture.notes
+    kept = [i for i in range(10) if i not in (3, 7)]
+    assert (capture.images == whole.images[kept]).all()
+    assert (capture.cameras.viewmats == whole.cameras.viewmats[kept]).all()
+
+
+def test_a_declared_size_that_differs_from_the_file_scales_the_intrinsics(tmp_path):
+    folder = write_capture(tmp_path / "c", size=(24, 20))
+    plain = load_capture(folder).cameras
+    edit_transforms(folder, lambda c: c.update(w=48, h=40, fl_x=48.0, fl_y=48.0, cx=24.0, cy=20.0))
+    capture = load_capture(folder)
+    np.testing.assert_allclose(capture.cameras.Ks, plain.Ks, rtol=1e-6)
+    assert capture.notes == ("The images are 24x20, declared 48x40: intrinsics scaled.",)
+
+
+def test_transparent_pictures_are_put_on_white_or_on_the_given_color(tmp_path):
+    folder = write_capture(tmp_path / "c", views=4)
+    clear = np.zeros((20, 24, 4), np.uint8)
+    clear[:10] = (10, 20, 30, 255)
+    for path in (folder / "images").iterdir():
+        Image.fromarray(clear).save(path)
+    white = load_capture(folder)
+    assert white.background.tolist() == [1, 1, 1]
+    assert white.images[0, 0, 0].tolist() == [10, 20, 30] and white.images[0, 15, 0].tolist() == [255, 255, 255]
+    red = load_capture(folder, background=(1.0, 0.0, 0.0))
+    assert red.images[0, 15, 0].tolist() == [255, 0, 0] and red.background.tolist() == [1, 0, 0]
+
+
+def test_blender_layout_holds_out_the_test_frames(tmp_path):
+    folder = write_capture(tmp_path / "c", views=6)
+    content = json.loads((folder / "transforms.json").read_text())
+    for name, frames in (("train", content["frames"][:4]), ("test", content["frames"][4:])):
+        (folder / f"transforms_{name}.json").write_text(json.dumps({"camera_angle_x": 0.9, "frames": frames}))
+    (folder / "transforms.json").unlink()
+    capture = load_capture(folder)
+    assert capture.held_out.tolist() == [False] * 4 + [True] * 2
+    np.testing.assert_allclose(capture.cameras.Ks[:, 0, 0], 12 / np.tan(0.45), rtol=1e-6)
+    (folder / "transforms_test.json").unlink()
+    assert load_capture(folder).held_out.tolist() == [True, False, False, False]
+
+
+def test_points_of_the_capture_are_loaded_and_a_missing_file_is_noted(tmp_path):
+    folder = write_capture(tmp_path / "c", ply_file_path="p.ply")
+    assert load_capture(folder).notes == ("The point cloud p.ply is missing; random points will be used.",)
+    save_points(folder / "p.ply", PointCloud(np.ones((3, 3), np.float32), np.zeros((3, 3), np.float32)))
+    points = load_capture(folder).points
+    assert points is not None and points.points.tolist() == [[1, 1, 1]] * 3
+
+
+def test_cameras_alone_are_those_of_the_whole_capture(tmp_path):
+    folder = write_capture(tmp_path / "c", k1=0.05, p1=0.001)
+    capture, cameras = load_capture(folder, downscale=2).cameras, load_cameras(folder, downscale=2)
+    for a, b in zip(capture, cameras, strict=True):
+        assert np.array_equal(a, b)
+    shutil.rmtree(folder / "images")
+    assert np.array_equal(load_cameras(folder / "transforms.json", downscale=2).Ks, capture.Ks)
+
+
+def broken(change):
+    def apply(folder):
+        edit_transforms(folder, change)
+
+    return apply
+
+
+def blacken(folder):
+    for path in (folder / "images").iterdir():
+        Image.new("RGB", (24, 20)).save(path)
+
+
+def resize_one(folder):
+    Image.new("RGB", (20, 24)).save(folder / "images/004.png")
+
+
+def keep(count):
+    return broken(lambda content: content.update(frames=content["frames"][:count]))
+
+
+def forget_pictures(folder):
+    shutil.rmtree(folder / "images")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (keep(0), "field 'frames' is empty"),
+        (keep(1), "1 readable images leave 0 for training, at least 2 are needed"),
+        (keep(2), "2 readable images leave 1 for training, at least 2 are needed"),
+        (forget_pictures, "none of the 10 listed images can be used. 10 of 10 listed images are missing"),
+        (blacken, "every pixel of all 10 images is black"),
+        (resize_one, "images of different sizes: images/000.png is 24x20, images/004.png is 20x24"),
+        (broken(lambda c: c.update(k1=400.0)), r"frame 0 \('images/000.png'\): distortion .* cannot be undone"),
+        (lambda folder: (folder / "transforms.json").write_text("{"), "malformed JSON at line 1"),
+        (
+            lambda folder: (folder / "transforms.json").unlink(),
+            "holds neither transforms.json nor transforms_train.json",
+        ),
+    ],
+)
+def test_captures_that_cannot_be_used_say_why(tmp_path, change, message):
+    folder = write_capture(tmp_path / "c", views=10)
+    change(folder)
+    with pytest.raises(InputError, match=message):
+        load_capture(folder)
+
+
+def test_no_folder_and_an_empty_folder_are_told_apart(tmp_path):
+    with pytest.raises(InputError, match="nowhere: no such file or folder"):
+        load_capture(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="the folder is empty"):
+        load_capture(tmp_path)
+    with pytest.raises(InputError, match="downscale must be at least 1, got 0"):
+        load_capture(tmp_path, downscale=0)
+
+
+def test_a_real_capture_loads_with_its_17_missing_frames():
+    capture = load_capture(shared("data/captures/fox"), downscale=8)
+    assert capture.images.shape == (50, 120, 67, 3) and capture.held_out.sum() == 7
+    assert "17 of 67 listed images are missing" in capture.notes[0] and "images/0113.jpg" in capture.notes[0]
+
+
+def test_a_real_blender_capture_stands_on_white():
+    capture = load_capture(shared("data/captures/chair_nerf_synthetic"), downscale=4)
+    assert capture.images.shape == (125, 50, 50, 3) and capture.held_out.sum() == 25
+    assert (capture.images[:, 0, 0] == 255).all()
+    np.testing.assert_allclose(capture.cameras.Ks[:, 0, 0], 277.7778 / 4, rtol=1e-5)

@@ -1,0 +1,84 @@
+"""Where a scene is and how large, for good and for odd sets of cameras."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsplat.data.initial import random_points
+from jaxsplat.data.normalize import Normalization, normalization
+from jaxsplat.train import render_splats
+from tests.train.scenes import look_at_origin, random_splats
+
+
+def viewmats(poses):
+    flip = np.diag([1.0, -1.0, -1.0, 1.0])
+    return np.stack([np.linalg.inv(pose @ flip) for pose in poses])
+
+
+def ring(count=12, shift=(0.0, 0.0, 0.0), distance=3.0):
+    poses = [look_at_origin(2 * np.pi * i / count, distance=distance) for i in range(count)]
+    for pose in poses:
+        pose[:3, 3] += shift
+    return poses
+
+
+def test_the_center_is_what_the_cameras_look_at_and_the_scale_their_distance():
+    result = normalization(viewmats(ring(shift=(5.0, -2.0, 1.0))))
+    np.testing.assert_allclose(result.center, [5, -2, 1], atol=0.02)
+    assert result.scale == pytest.approx(np.hypot(3.0, 0.5), rel=0.02)
+
+
+def test_an_outlier_camera_changes_little():
+    far = look_at_origin(0.7)
+    far[:3, 3] = [1e5, 3e5, 0.0]
+    result = normalization(viewmats([*ring(), far]))
+    np.testing.assert_allclose(result.center, 0.0, atol=0.1)
+    assert result.scale == pytest.approx(3.04, rel=0.05)
+
+
+def test_cameras_at_one_point_keep_the_scale_of_the_world():
+    poses = ring()
+    for pose in poses:
+        pose[:3, 3] = [7.0, 8.0, 9.0]
+    result = normalization(viewmats(poses))
+    np.testing.assert_allclose(result.center, [7, 8, 9], atol=1e-9)
+    assert result.scale == 1.0
+
+
+def test_parallel_cameras_give_a_finite_center_in_front():
+    poses = [np.eye(4) for _ in range(5)]
+    for i, pose in enumerate(poses):
+        pose[0, 3] = i
+    result = normalization(viewmats(poses))
+    assert np.isfinite(result.center).all() and result.center[2] < 0 and 0.5 < result.scale < 50
+
+
+def test_a_normalized_scene_looks_the_same():
+    normal = Normalization(np.array([1.0, -2.0, 0.5]), 2.5)
+    views = viewmats(ring())[:2].astype(np.float32)
+    Ks = jnp.tile(jnp.array([[[40.0, 0, 16], [0, 40, 12], [0, 0, 1]]]), (2, 1, 1))
+    splats = random_splats(30)
+    world = normal.to_world(splats)
+    moved = np.array(views)
+    moved[:, :3, 3] = moved[:, :3, 3] * 2.5 - moved[:, :3, :3] @ np.float32([1.0, -2.0, 0.5])
+    np.testing.assert_allclose(normal.viewmats(moved), views, atol=1e-5)
+    here = render_splats(splats, jnp.asarray(views), Ks, width=32, height=24).colors
+    there = render_splats(world, jnp.asarray(moved), Ks, width=32, height=24).colors
+    np.testing.assert_allclose(here, there, atol=2e-3)
+    np.testing.assert_allclose(normal.points(np.asarray(world.means)), splats.means, atol=1e-5)
+
+
+def test_random_points_are_seen_have_the_color_of_their_pixel_and_repeat():
+    views = viewmats(ring(3)).astype(np.float32)
+    Ks = np.tile(np.array([[[20.0, 0, 8], [0, 20, 6], [0, 0, 1]]], np.float32), (3, 1, 1))
+    images = np.zeros((3, 12, 16, 3), np.uint8)
+    images[..., 0] = (255 * np.arange(3) / 2)[:, None, None].astype(np.uint8)
+    images[..., 1] = 10 * np.arange(16)
+    cloud = random_points(views, Ks, images, count=200, seed=4)
+    view = np.round(cloud.colors[:, 0] * 2).astype(int)
+    local = np.einsum("nij,nj->ni", views[view, :3, :3], cloud.points) + views[view, :3, 3]
+    pixel = local[:, :2] / local[:, 2:] * 20 + [8, 6]
+    assert (local[:, 2] > 0.19).all() and (local[:, 2] < 4.01).all()
+    np.testing.assert_allclose(np.floor(pixel[:, 0] - 1e-3), cloud.colors[:, 1] * 25.5, atol=1.01)
+    assert np.array_equal(cloud.points, random_points(views, Ks, images, count=200, seed=4).points)
+    assert not np.array_equal(cloud.points, random_points(views, Ks, images, count=200, seed=5).points)

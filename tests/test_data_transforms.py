@@ -1,0 +1,116 @@
+"""transforms.json in every convention, and every way in which it can be wrong."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from jaxsplat.data.transforms import load_transforms
+from jaxsplat.io.files import InputError
+from tests.train.scenes import edit_transforms, look_at_origin, write_capture
+
+
+def transforms(tmp_path, frame=None, **top):
+    matrix = look_at_origin(0.3).tolist()
+    frames = [{"file_path": "a.png", "transform_matrix": matrix, **(frame or {})}]
+    (tmp_path / "transforms.json").write_text(json.dumps({"frames": frames, **top}))
+    return load_transforms(tmp_path / "transforms.json")
+
+
+def test_poses_become_world_to_camera_in_opencv_axes(tmp_path):
+    frame = transforms(tmp_path, fl_x=10.0).frames[0]
+    camera = look_at_origin(0.3)
+    np.testing.assert_allclose(frame.viewmat @ camera[:, 3], [0, 0, 0, 1], atol=1e-12)
+    distance = np.linalg.norm(camera[:3, 3])
+    np.testing.assert_allclose(frame.viewmat @ [0, 0, 0, 1], [0, 0, distance, 1], atol=1e-12)
+    above = frame.viewmat @ [0, 0, 0.1, 1]
+    assert above[1] < 0, "up in the world is up in the picture, where y points down"
+
+
+@pytest.mark.parametrize(
+    ("top", "frame", "expected"),
+    [
+        ({"fl_x": 50.0, "fl_y": 60.0, "cx": 21.0, "cy": 9.0}, {}, (50, 60, 21, 9)),
+        ({"fl_x": 50.0}, {}, (50, 50, 20, 10)),
+        ({"camera_angle_x": 2 * math.atan(0.5)}, {}, (40, 40, 20, 10)),
+        ({"camera_angle_x": 2 * math.atan(0.5), "camera_angle_y": 2 * math.atan(0.5)}, {}, (40, 20, 20, 10)),
+        ({"fl_x": 50.0}, {"fl_x": 70.0, "cx": 1.0}, (70, 70, 1, 10)),
+        ({"fl_x": 100.0, "cx": 42.0, "cy": 8.0, "w": 80, "h": 40}, {}, (50, 50, 21, 4)),
+        ({"fl_x": 100.0, "cx": 42.0, "cy": 8.0, "w": 80, "h": 20}, {}, (50, 100, 21, 8)),
+        ({"fl_x": 50.0, "camera_angle_x": 1.0, "camera_angle_y": 1.0}, {}, (50, 50, 20, 10)),
+    ],
+)
+def test_intrinsics_of_a_40_by_20_picture(tmp_path, top, frame, expected):
+    K = transforms(tmp_path, frame, **top).frames[0].intrinsics(40, 20)
+    np.testing.assert_allclose([K[0, 0], K[1, 1], K[0, 2], K[1, 2]], expected, rtol=1e-12)
+
+
+def test_pictures_are_found_without_ending_with_dot_slash_and_with_strange_names(tmp_path):
+    folder = tmp_path / "sub dir"
+    folder.mkdir()
+    (folder / "ü [1].JPG").touch()
+    for name in ("./sub dir/ü [1]", "sub dir\\ü [1].JPG", "sub dir/ü [1].JPG"):
+        frame = transforms(tmp_path, {"file_path": name}, fl_x=1.0).frames[0]
+        assert frame.path.is_file() and frame.path.name == "ü [1].JPG"
+
+
+def test_distortion_may_be_given_for_all_or_for_a_frame(tmp_path):
+    frame = transforms(tmp_path, {"k1": 0.5}, fl_x=1.0, k1=0.1, p2=0.2).frames[0]
+    assert frame.distortion == (0.5, 0.0, 0.0, 0.0, 0.0, 0.2)
+
+
+def test_rounding_noise_of_rotations_is_removed(tmp_path):
+    noisy = look_at_origin(0.3)
+    noisy[:3, :3] += np.random.default_rng(0).normal(size=(3, 3)) * 1e-4
+    R = transforms(tmp_path, {"transform_matrix": noisy.tolist()}, fl_x=1.0).frames[0].viewmat[:3, :3]
+    np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-12)
+
+
+def flipped():
+    matrix = look_at_origin(0.3)
+    matrix[:3, 0] *= -1
+    return matrix.tolist()
+
+
+@pytest.mark.parametrize(
+    ("frame", "top", "message"),
+    [
+        (
+            {"transform_matrix": [[float("nan")] * 4] * 4},
+            {},
+            "'transform_matrix' holds values that are not finite: nan",
+        ),
+        ({"transform_matrix": [[1, 2], [3, 4]]}, {}, r"'transform_matrix' must be a 4x4 matrix, got shape \[2, 2\]"),
+        ({"transform_matrix": "here"}, {}, "'transform_matrix' must be a 4x4 matrix of numbers"),
+        ({"transform_matrix": None}, {}, "'transform_matrix' must be a 4x4 matrix"),
+        ({"transform_matrix": flipped()}, {}, "reflection or singular"),
+        ({"transform_matrix": np.diag([2.0, 2, 2, 1]).tolist()}, {}, "is no rotation: it stretches by"),
+        ({"file_path": 7}, {}, "field 'file_path' must be a string, got 7"),
+        ({}, {"fl_x": "wide"}, "field 'fl_x' must be a finite number, got 'wide'"),
+        ({}, {"fl_x": -1.0}, "field 'fl_x' must be positive"),
+        ({}, {"fl_x": 1.0, "k1": float("nan")}, "field 'k1' must be a finite number, got nan"),
+        ({}, {"fl_x": 1.0, "camera_model": "EQUIRECTANGULAR"}, "camera model 'EQUIRECTANGULAR' is not supported"),
+        ({}, {"fl_x": 1.0, "is_fisheye": True}, "camera model is_fisheye is not supported"),
+        ({}, {"fl_x": 1.0, "frames": {}}, "field 'frames' must be a list, got dict"),
+        ({}, {"fl_x": 1.0, "frames": []}, "field 'frames' is empty"),
+        ({}, {"fl_x": 1.0, "frames": [3]}, "frame 0: expected an object, got int"),
+        ({}, {"fl_x": 1.0, "ply_file_path": 3}, "field 'ply_file_path' must be a string, got 3"),
+    ],
+)
+def test_mistakes_name_the_file_the_frame_and_the_field(tmp_path, frame, top, message):
+    with pytest.raises(InputError, match=message) as error:
+        transforms(tmp_path, frame, **top)
+    assert "transforms.json" in str(error.value)
+
+
+def test_a_missing_focal_length_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"frame 0 \('a.png'\): needs fl_x or camera_angle_x"):
+        transforms(tmp_path).frames[0].intrinsics(4, 4)
+
+
+def test_the_point_cloud_is_found_beside_the_file(tmp_path):
+    folder = write_capture(tmp_path / "c", ply_file_path="p.ply")
+    assert load_transforms(folder / "transforms.json").points_path == folder / "p.ply"
+    edit_transforms(folder, lambda content: content.pop("ply_file_path"))
+    assert load_transforms(folder / "transforms.json").points_path is None

@@ -1,0 +1,52 @@
+"""Figures and pictures of held-out views."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from jaxsplat.data import load_capture
+from jaxsplat.train import evaluate, make_renderer
+from jaxsplat.train.evaluate import picture_name, save_pictures
+from tests.train.scenes import random_splats, write_capture
+
+
+def captured(tmp_path, splats):
+    """A capture whose photographs are renders of the splats."""
+    capture = load_capture(write_capture(tmp_path / "c"))
+    render = make_renderer(width=24, height=20)
+    cameras = capture.cameras
+    images = render(splats, jnp.asarray(cameras.viewmats), jnp.asarray(cameras.Ks))
+    return dataclasses.replace(capture, images=np.round(np.asarray(images) * 255).astype(np.uint8))
+
+
+def test_the_true_scene_is_limited_by_rounding_only(tmp_path):
+    splats = random_splats(50)
+    result = evaluate(splats, captured(tmp_path, splats))
+    assert result.psnr > 55 and result.ssim > 0.999
+    assert [view.name for view in result.views] == ["images/000.png", "images/008.png"]
+
+
+def test_psnr_is_that_of_the_picture(tmp_path):
+    capture = captured(tmp_path, random_splats(50))
+    result = evaluate(random_splats(50, seed=1), capture)
+    error = result.images[1].astype(float) / 255 - capture.images[8] / 255
+    np.testing.assert_allclose(result.views[1].psnr, -10 * np.log10((error**2).mean()), atol=0.05)
+    np.testing.assert_allclose(result.psnr, np.mean([view.psnr for view in result.views]), rtol=1e-6)
+
+
+def test_pictures_show_truth_render_and_error_side_by_side(tmp_path):
+    capture = captured(tmp_path, random_splats(50))
+    result = evaluate(random_splats(50, seed=1), capture)
+    save_pictures(tmp_path / "pictures", result, capture)
+    picture = np.asarray(Image.open(tmp_path / "pictures" / "images_008.png"))
+    truth, render, error = np.split(picture, 3, 1)
+    assert (truth == capture.images[8]).all() and (render == result.images[1]).all()
+    expected = np.abs(truth.astype(float) - render).mean(-1) * 4
+    np.testing.assert_allclose(error[..., 0], np.clip(expected, 0, 255), atol=1.01)
+
+
+def test_names_of_views_become_file_names():
+    assert picture_name("../a b/ü.JPG") == "a b_ü.png"
+    assert picture_name("train/r_0") == "train_r_0.png"

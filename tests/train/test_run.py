@@ -1,0 +1,133 @@
+"""The whole job on a small capture: results, resume, interrupts, and what must be refused."""
+
+import dataclasses
+import errno
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from jaxsplat.io.files import InputError
+from jaxsplat.io.ply import load_ply
+from jaxsplat.strategy import MCMC
+from jaxsplat.train import TrainConfig, train_capture
+from jaxsplat.train import run as run_module
+from jaxsplat.train.checkpoint import load_settings
+from tests.train.scenes import edit_transforms, trees_equal, write_capture
+
+CONFIG = TrainConfig(
+    steps=20, sh_degree=1, initial_points=100, strategy=MCMC(cap=120, refine_every=5, refine_start=0.0, noise=1e3)
+)
+FILES = {"config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures"}
+
+
+def quiet(_):
+    pass
+
+
+def train(folder, out, config=CONFIG, **settings):
+    return train_capture(folder, out, config, tell=quiet, checkpoint_every=5, **settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_capture(tmp_path_factory.mktemp("capture") / "c")
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    out = folder.parent / "finished"
+    return out, train(folder, out)
+
+
+def test_a_run_leaves_splats_figures_and_pictures(finished):
+    out, result = finished
+    assert {path.name for path in out.iterdir()} == FILES
+    figures = json.loads((out / "metrics.json").read_text())
+    assert figures["psnr"] == result.evaluation.psnr and figures["steps"] == 20
+    assert [view["name"] for view in figures["views"]] == ["images/000.png", "images/008.png"]
+    assert len(load_ply(out / "point_cloud.ply").means) == figures["splats"]
+    assert {path.name for path in (out / "pictures").iterdir()} == {"images_000.png", "images_008.png"}
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    save = run_module.save_checkpoint
+
+    def save_and_interrupt(path, state, settings):
+        save(path, state, settings)
+        if int(state.step) == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(run_module, "save_checkpoint", save_and_interrupt)
+    assert train(folder, out).evaluation is None
+    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    monkeypatch.undo()
+    result = train(folder, out, existing="resume")
+    assert result.evaluation.psnr == finished[1].evaluation.psnr
+    assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
+    with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
+        assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "settings")
+
+
+def test_resuming_a_finished_run_evaluates_it_again(folder, finished):
+    out, result = finished
+    assert train(folder, out, existing="resume").evaluation.psnr == result.evaluation.psnr
+
+
+def test_resuming_with_other_settings_or_pictures_is_refused_and_named(folder, finished, tmp_path):
+    with pytest.raises(InputError, match="config.steps was 20, now 21"):
+        train(folder, finished[0], dataclasses.replace(CONFIG, steps=21), existing="resume")
+    with pytest.raises(InputError, match="fingerprint was"):
+        train(write_capture(tmp_path / "other", views=11), finished[0], existing="resume")
+    with pytest.raises(InputError, match="no checkpoint.npz to resume from"):
+        train(folder, tmp_path / "nowhere", existing="resume")
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_left_alone(folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="exists and is not empty; give --resume to go on, or --overwrite"):
+        train(folder, tmp_path)
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+def test_overwriting_removes_earlier_results_and_nothing_else(folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "old.png").touch()
+    train(folder, tmp_path, dataclasses.replace(CONFIG, steps=2), existing="overwrite")
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {"mine.txt"}
+    assert not (tmp_path / "pictures" / "old.png").exists()
+
+
+def test_bad_input_is_found_before_the_folder_is_made(tmp_path):
+    folder = write_capture(tmp_path / "c")
+    edit_transforms(folder, lambda content: content["frames"][3]["transform_matrix"][0].__setitem__(0, float("nan")))
+    with pytest.raises(InputError, match="not finite"):
+        train(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_keeps_the_last_whole_checkpoint(folder, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    real = os.fsync
+    calls = []
+
+    def full_after_two(handle):
+        calls.append(handle)
+        if len(calls) > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full_after_two)
+    with pytest.raises(OSError, match="No space left on device.*checkpoint.npz"):
+        train(folder, out)
+    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    assert load_settings(out / "checkpoint.npz")["config"]["steps"] == 20
+
+
+def test_two_runs_with_one_seed_write_the_same_splats(folder, finished, tmp_path):
+    train(folder, tmp_path / "out")
+    assert trees_equal(load_ply(tmp_path / "out/point_cloud.ply"), load_ply(finished[0] / "point_cloud.ply"))
