@@ -32,9 +32,7 @@ def assert_gradients(function: Callable[..., Any], arguments: Sequence[jax.Array
         assert argument.dtype == jnp.float64
         assert np.isfinite(gradient).all(), f"argument {k}"
         direction = rng.normal(size=argument.shape)
-        moved = [
-            loss(*arguments[:k], argument + sign * step * direction, *arguments[k + 1 :]) for sign in (1, -1)
-        ]
+        moved = [loss(*arguments[:k], argument + sign * step * direction, *arguments[k + 1 :]) for sign in (1, -1)]
         expected = (moved[0] - moved[1]) / (2 * step)
         got = np.sum(np.asarray(gradient) * direction)
         scale = np.sqrt(np.sum(np.square(gradient)) * np.sum(direction**2)) + 1

@@ -57,12 +57,15 @@ RenderFn = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
 def load(name: str) -> Case:
     """Reads a golden file, or skips the test if it is not there."""
     with np.load(shared(f"golden/{name}.npz")) as file:
-        stored = dict(file)
+        stored: dict[str, Any] = dict(file)
     degree = int(stored["sh_degree"])
     return Case(
         name=name,
-        **{key: stored.get(key) for key in FLOATS},
-        **{key: int(stored[key]) for key in ("width", "height", "tile_size")},
+        **{key: stored[key] for key in FLOATS[:-1]},
+        backgrounds=stored.get("backgrounds"),
+        width=int(stored["width"]),
+        height=int(stored["height"]),
+        tile_size=int(stored["tile_size"]),
         camera_model=str(stored["camera_model"]),
         sh_degree=degree if degree >= 0 else None,
         antialiased=bool(stored["antialiased"]),

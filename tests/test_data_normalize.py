@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat.data.initial import random_points
 from jaxsplat.data.normalize import Normalization, normalization
 from jaxsplat.train import render_splats
 from tests.train.scenes import look_at_origin, random_splats
@@ -66,19 +65,3 @@ def test_a_normalized_scene_looks_the_same():
     there = render_splats(world, jnp.asarray(moved), Ks, width=32, height=24).colors
     np.testing.assert_allclose(here, there, atol=2e-3)
     np.testing.assert_allclose(normal.points(np.asarray(world.means)), splats.means, atol=1e-5)
-
-
-def test_random_points_are_seen_have_the_color_of_their_pixel_and_repeat():
-    views = viewmats(ring(3)).astype(np.float32)
-    Ks = np.tile(np.array([[[20.0, 0, 8], [0, 20, 6], [0, 0, 1]]], np.float32), (3, 1, 1))
-    images = np.zeros((3, 12, 16, 3), np.uint8)
-    images[..., 0] = (255 * np.arange(3) / 2)[:, None, None].astype(np.uint8)
-    images[..., 1] = 10 * np.arange(16)
-    cloud = random_points(views, Ks, images, count=200, seed=4)
-    view = np.round(cloud.colors[:, 0] * 2).astype(int)
-    local = np.einsum("nij,nj->ni", views[view, :3, :3], cloud.points) + views[view, :3, 3]
-    pixel = local[:, :2] / local[:, 2:] * 20 + [8, 6]
-    assert (local[:, 2] > 0.19).all() and (local[:, 2] < 4.01).all()
-    np.testing.assert_allclose(np.floor(pixel[:, 0] - 1e-3), cloud.colors[:, 1] * 25.5, atol=1.01)
-    assert np.array_equal(cloud.points, random_points(views, Ks, images, count=200, seed=4).points)
-    assert not np.array_equal(cloud.points, random_points(views, Ks, images, count=200, seed=5).points)

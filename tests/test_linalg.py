@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,13 @@ def truth(quats=QUATS, scales=SCALES):
     return rotation @ (scales[:, :, None] ** 2 * rotation.transpose(0, 2, 1))
 
 
+def covar_preci(quats: Any = QUATS, scales: Any = SCALES, **settings):
+    """In float32, and both asked for."""
+    covars, precis = quat_scale_to_covar_preci(*single(quats, scales), **settings)
+    assert covars is not None and precis is not None
+    return covars, precis
+
+
 def single(*arrays):
     return [jnp.asarray(x, jnp.float32) for x in arrays]
 
@@ -39,13 +48,13 @@ def test_the_length_of_a_quaternion_does_not_matter(length):
 
 
 def test_covariances_and_precisions_are_those_of_the_definition():
-    covars, precis = quat_scale_to_covar_preci(*single(QUATS, SCALES))
+    covars, precis = covar_preci()
     np.testing.assert_allclose(covars, truth(), atol=1e-5)
     np.testing.assert_allclose(precis, np.linalg.inv(truth()), atol=1e-4)
 
 
 def test_upper_triangles_hold_xx_xy_xz_yy_yz_zz():
-    covars, precis = quat_scale_to_covar_preci(*single(QUATS, SCALES), triu=True)
+    covars, precis = covar_preci(triu=True)
     np.testing.assert_allclose(covars, truth()[:, *TRIU], atol=1e-5)
     np.testing.assert_allclose(precis, np.linalg.inv(truth())[:, *TRIU], atol=1e-4)
 
@@ -67,13 +76,14 @@ def test_leading_axes_broadcast_with_their_gradients():
     with double_precision():
         quats, scales = jnp.asarray(QUATS), jnp.asarray(np.stack([SCALES, SCALES * 2]))
         covars = quat_scale_to_covar_preci(quats, scales).covars
+        assert covars is not None
         np.testing.assert_allclose(covars[1], truth() * 4)
         assert_gradients(quat_scale_to_covar_preci, (quats, scales))
 
 
 def test_zero_quaternions_and_scales_stay_finite():
     quats, scales = single(np.zeros((2, 4)), [[0.0, 1, 1], [0, 0, 0]])
-    covars, precis = quat_scale_to_covar_preci(quats, scales)
+    covars, precis = covar_preci(quats, scales)
     np.testing.assert_array_equal(covars[0], np.diag([0, 1, 1]))
     assert np.isfinite(precis).all()
     gradients = jax.grad(

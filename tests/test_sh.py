@@ -49,7 +49,10 @@ def test_signs_of_degree_1_are_the_fields():
 
 
 def test_the_length_of_a_direction_does_not_matter():
-    dirs, coeffs = jnp.asarray(RNG.normal(size=(5, 3)), jnp.float32), jnp.asarray(RNG.normal(size=(5, 25, 3)), jnp.float32)
+    dirs, coeffs = (
+        jnp.asarray(RNG.normal(size=(5, 3)), jnp.float32),
+        jnp.asarray(RNG.normal(size=(5, 25, 3)), jnp.float32),
+    )
     expected = spherical_harmonics(4, dirs, coeffs)
     for length in (1e-10, 1e37):
         np.testing.assert_allclose(spherical_harmonics(4, dirs * length, coeffs), expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""First points of a scene that comes without any."""
+"""First points of a scene that comes without any: pixels put at the depth where other views agree with them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import numpy as np
 
 from jaxsplat.io.ply import PointCloud
 
-_NEAREST = 0.2
+_NEAREST = 0.25
 _FARTHEST = 4.0
+_DEPTHS = 48
+_NEIGHBOR_RANKS = (1, 2, 4, 6, 9)
+"""Which of the other views are asked, by their nearness: close ones see the same, farther ones tell depths apart."""
+
+_AGREEING = 2
+_PATCH = np.array([[0, 0], [-1, -1], [1, -1], [-1, 1], [1, 1]], np.float64)
+_PATCH_FRACTION = 1 / 200
+"""Half side of the patches that are compared, as a fraction of the picture's longer side."""
 
 
 def random_points(
@@ -19,31 +27,82 @@ def random_points(
     scale: float = 1.0,
     seed: int = 0,
 ) -> PointCloud:
-    """Draws points that the cameras see: a random pixel at a random depth, with the pixel's colour.
+    """Draws random pixels and puts each at one of 48 depths: where the views nearby look most like it (a plane sweep).
+
+    Where fewer than two other views see a pixel, its depth is random.
 
     Args:
       viewmats: [V, 4, 4] world to camera, OpenCV axes.
       Ks: [V, 3, 3] intrinsics in pixels.
       images: [V, H, W, 3] uint8.
       count: number of points.
-      scale: size of the scene in world units; depths are log-uniform between 0.2 and 4 times that.
+      scale: size of the scene in world units; depths are between 0.25 and 4 times that, even in their logarithm.
       seed: of the random numbers; the same seed gives the same points.
 
     Returns:
-      The points.
+      The points, with the colours of their pixels.
 
     Example:
       >>> random_points(viewmats, Ks, images, count=10_000).points.shape
       (10000, 3)
     """
     rng = np.random.default_rng(seed)
+    views, height, width = images.shape[:3]
+    viewmats, Ks = viewmats.astype(np.float64), Ks.astype(np.float64)
+    neighbors = _neighbors(viewmats)
+    steps = np.log(_NEAREST * scale) + np.log(_FARTHEST / _NEAREST) * np.arange(_DEPTHS + 1) / _DEPTHS
+    points, colors = [], []
+    for view, number in enumerate(np.bincount(rng.integers(views, size=count), minlength=views)):
+        pixels = rng.uniform(size=(number, 2)) * [width, height]
+        # Anywhere within the chosen step, so that the points do not lie on shells.
+        shift = rng.uniform(size=number)
+        costs = _costs(view, neighbors[view], pixels, np.exp(0.5 * (steps[1:] + steps[:-1])), viewmats, Ks, images)
+        chosen = np.where(np.isfinite(costs).any(1), costs.argmin(1), rng.integers(_DEPTHS, size=number))
+        depth = np.exp(steps[chosen] * (1 - shift) + steps[chosen + 1] * shift)
+        rays = np.concatenate([pixels, np.ones((number, 1))], 1) @ np.linalg.inv(Ks[view]).T
+        points.append((rays * depth[:, None] - viewmats[view, :3, 3]) @ viewmats[view, :3, :3])
+        columns, rows = pixels.astype(np.int64).T
+        colors.append(images[view, rows, columns].astype(np.float32) / 255.0)
+    return PointCloud(np.concatenate(points).astype(np.float32), np.concatenate(colors))
+
+
+def _neighbors(viewmats: np.ndarray) -> list[list[int]]:
+    """For each view some others, near in place and direction."""
+    centers = -np.einsum("vji,vj->vi", viewmats[:, :3, :3], viewmats[:, :3, 3])
+    apart = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
+    turned = 1.0 - np.clip(viewmats[:, 2, :3] @ viewmats[:, 2, :3].T, -1.0, 1.0)
+    order = np.argsort(apart / max(float(np.median(apart)), 1e-9) + turned, axis=1, kind="stable")
+    return [[int(row[rank]) for rank in _NEIGHBOR_RANKS if rank < len(row)] for row in order]
+
+
+def _costs(
+    view: int,
+    others: list[int],
+    pixels: np.ndarray,
+    depths: np.ndarray,
+    viewmats: np.ndarray,
+    Ks: np.ndarray,
+    images: np.ndarray,
+) -> np.ndarray:
+    """How much a patch about each pixel differs from the two views that agree best: [n, depths]; inf if unseen."""
     height, width = images.shape[1:3]
-    view = rng.integers(len(viewmats), size=count)
-    pixels = np.stack([rng.uniform(0, width, count), rng.uniform(0, height, count), np.ones(count)], -1)
-    depth = scale * np.exp(rng.uniform(np.log(_NEAREST), np.log(_FARTHEST), count))
-    local = np.einsum("nij,nj->ni", np.linalg.inv(Ks.astype(np.float64))[view], pixels) * depth[:, None]
-    local -= viewmats[view, :3, 3]
-    points = np.einsum("nji,nj->ni", viewmats[view, :3, :3].astype(np.float64), local)
-    columns, rows = pixels[:, 0].astype(np.int64), pixels[:, 1].astype(np.int64)
-    colors = images[view, rows, columns].astype(np.float32) / 255.0
-    return PointCloud(points.astype(np.float32), colors)
+    patch = pixels[:, None] + _PATCH * max(1.0, _PATCH_FRACTION * max(height, width))
+    columns = np.clip(patch[..., 0].astype(np.int64), 0, width - 1)
+    rows = np.clip(patch[..., 1].astype(np.int64), 0, height - 1)
+    own = images[view, rows, columns].astype(np.float32)
+    rays = np.concatenate([patch, np.ones((*patch.shape[:-1], 1))], -1) @ np.linalg.inv(Ks[view]).T
+    differences = []
+    for other in others:
+        turn = viewmats[other, :3, :3] @ viewmats[view, :3, :3].T
+        move = viewmats[other, :3, 3] - turn @ viewmats[view, :3, 3]
+        far = (rays @ (Ks[other] @ turn).T).astype(np.float32)
+        seen = far[:, None] * depths.astype(np.float32)[None, :, None, None] + (Ks[other] @ move).astype(np.float32)
+        z = np.maximum(seen[..., 2], 1e-6)
+        x, y = seen[..., 0] / z, seen[..., 1] / z
+        inside = (seen[..., 2] > 1e-6) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        x, y = np.where(inside, x, 0).astype(np.int64), np.where(inside, y, 0).astype(np.int64)
+        difference = np.abs(images[other, y, x].astype(np.float32) - own[:, None]).mean((-2, -1))
+        differences.append(np.where(inside.all(-1), difference, np.inf))
+    if len(differences) < _AGREEING:
+        return np.full((len(pixels), len(depths)), np.inf)
+    return np.sort(np.stack(differences), 0)[:_AGREEING].mean(0)

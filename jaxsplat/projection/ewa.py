@@ -297,7 +297,7 @@ def _visible(
     """Which rows are drawn, and their radii in pixels (floating point)."""
     visible = splats.usable & camera.usable & (screen.depth > settings.near) & (screen.depth < settings.far)
     # The square of anything larger overflows in the gradients.
-    limit = float(jnp.finfo(screen.det.dtype).max) ** 0.5 / 16
+    limit = float(jnp.finfo(screen.det.dtype).max) ** 0.5 / 4
     trace = screen.a + screen.c
     visible &= (trace < limit) & (screen.det * limit > 1) & (trace < limit * screen.det)
     for value in (screen.x, screen.y, screen.depth, screen.u, screen.v, screen.b):

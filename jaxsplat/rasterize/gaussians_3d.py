@@ -80,7 +80,8 @@ def rasterize_gaussians_3d(
     Raises:
       ValueError: for shapes or settings that do not fit.
       TypeError: for arrays of a wrong type.
-      jax.errors.JaxRuntimeError: when run, if `tiles` is incomplete or holds ids out of range.
+      jax.errors.JaxRuntimeError: (or ValueError, outside `jit`) when run, if `tiles` is incomplete or holds ids out of
+        range, or if one image has more than 2^31 - 1 tile intersections; the message says how many.
 
     Example:
       >>> out = rasterize_gaussians_3d(means2d, conics, colors, opacities, depths=depths, radii=radii,

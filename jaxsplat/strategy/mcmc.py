@@ -40,7 +40,7 @@ class MCMC:
       scale_reg: weight of the mean scale in the loss.
     """
 
-    cap: int = 100_000
+    cap: int = 80_000
     refine_start: float = 500 / 30_000
     refine_stop: float = 25_000 / 30_000
     refine_every: int = 100

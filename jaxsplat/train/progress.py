@@ -21,6 +21,7 @@ class Progress:
     def __init__(self, *, total: int, done: int, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.total, self.first = total, done
+        self.warm = False
         self.live = self.stream.isatty()
         self.started = time.monotonic()
         self.shown = -_LINE_EVERY
@@ -29,9 +30,11 @@ class Progress:
 
     def update(self, done: int, *, loss: float, psnr: float, splats: int) -> None:
         """Shows the state after `done` steps."""
+        if not self.warm:  # the first call compiles: speed counts from its end
+            self.warm, self.first, self.started = True, done, time.monotonic()
         elapsed = time.monotonic() - self.started
         speed = (done - self.first) / max(elapsed, 1e-9)
-        left = _clock((self.total - done) / speed) if speed > 0 else "?"
+        left = _clock((self.total - done) / speed) if speed > 0 else "..."
         self.pending = (
             f"step {done:>{len(str(self.total))}}/{self.total}  loss {loss:.4f}  psnr {psnr:5.2f} dB  "
             f"splats {splats:,}  {speed:.1f} steps/s  left {left}"

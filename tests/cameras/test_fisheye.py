@@ -58,7 +58,9 @@ def test_on_the_axis_values_and_gradients_are_the_limit(dtype):
         assert float(u) == 19
         row = jnp.stack(fisheye.jacobian(zero, zero, z, k, 1, 1)[0])
         np.testing.assert_allclose(row, [12.5, 0, 0])
-        gradients = jax.jacrev(lambda *p: jnp.stack(fisheye.jacobian(*p, k, 1, 1)[0]), (0, 1, 2))(zero, zero, z)
+        gradients = jax.jacrev(lambda x, y, z: jnp.stack(fisheye.jacobian(x, y, z, k, 1, 1)[0]), (0, 1, 2))(
+            zero, zero, z
+        )
         np.testing.assert_allclose(gradients, [[0, 0, -25 / 4], [0, 0, 0], [-25 / 4, 0, 0]], rtol=1e-6)
 
 

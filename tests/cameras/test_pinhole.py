@@ -21,7 +21,8 @@ def _double():
 def test_a_point_lands_where_k_sends_it():
     k = Intrinsics(*map(jnp.asarray, (10.0, 0.5, 3.0, 0.25, 12.0, 4.0)))
     K, point = np.array([[10, 0.5, 3], [0.25, 12, 4], [0, 0, 1]]), np.array([0.3, -0.2, 2.0])
-    np.testing.assert_allclose(pinhole.project(*map(jnp.asarray, point), k), (K @ point / 2)[:2])
+    x, y, z = map(jnp.asarray, point)
+    np.testing.assert_allclose(pinhole.project(x, y, z, k), (K @ point / 2)[:2])
 
 
 def test_the_jacobian_is_the_derivative_inside_the_image():

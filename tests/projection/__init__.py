@@ -1,0 +1,1 @@
+"""Projection to the screen."""

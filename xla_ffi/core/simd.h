@@ -34,8 +34,14 @@ struct Native {
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  // 1 / a to about one unit in the last place: an estimate and one Newton step.
+  static F Reciprocal(F a) {
+    const F r = _mm512_rcp14_ps(a);
+    return Mul(r, Fnma(a, r, Set(2.0f)));
+  }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+  static F Fnms(F a, F b, F c) { return _mm512_fnmsub_ps(a, b, c); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Sqrt(F a) { return _mm512_sqrt_ps(a); }
@@ -49,10 +55,13 @@ struct Native {
   static uint32_t Bits(M m) { return m; }
   static F Select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
   static F Keep(M m, F a) { return _mm512_maskz_mov_ps(m, a); }
-  // Folds the lanes to four partial sums.
-  static __m128 Fold(F a) {
-    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  // out[i] = sum of the lanes of the i-th argument.
+  static void SumFour(F a, F b, F c, F d, float* out) {
+    const F ab = Add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const F cd = Add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const F all = Add(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
   }
 };
 
@@ -72,8 +81,14 @@ struct Native {
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  // 1 / a to about one unit in the last place: an estimate and one Newton step.
+  static F Reciprocal(F a) {
+    const F r = _mm256_rcp_ps(a);
+    return Mul(r, Fnma(a, r, Set(2.0f)));
+  }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F Fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+  static F Fnms(F a, F b, F c) { return _mm256_fnmsub_ps(a, b, c); }
   static F Min(F a, F b) { return _mm256_min_ps(a, b); }
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Sqrt(F a) { return _mm256_sqrt_ps(a); }
@@ -90,7 +105,12 @@ struct Native {
   static uint32_t Bits(M m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
   static F Select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
   static F Keep(M m, F a) { return _mm256_and_ps(m, a); }
-  static __m128 Fold(F a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
+  static void SumFour(F a, F b, F c, F d, float* out) {
+    const F ab = Add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    const F cd = Add(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const F all = Add(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+  }
 };
 
 #else
@@ -114,8 +134,10 @@ struct Native {
   static F Sub(F a, F b) { return a - b; }
   static F Mul(F a, F b) { return a * b; }
   static F Div(F a, F b) { return a / b; }
+  static F Reciprocal(F a) { return Set(1.0f) / a; }
   static F Fma(F a, F b, F c) { return a * b + c; }
   static F Fnma(F a, F b, F c) { return c - a * b; }
+  static F Fnms(F a, F b, F c) { return -(a * b) - c; }
   static F Min(F a, F b) { return Select(Less(a, b), a, b); }
   static F Max(F a, F b) { return Select(Less(b, a), a, b); }
   static F Sqrt(F a) {
@@ -136,10 +158,16 @@ struct Native {
     return reinterpret_cast<F>((reinterpret_cast<M>(a) & m) | (reinterpret_cast<M>(b) & ~m));
   }
   static F Keep(M m, F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & m); }
-  static F Fold(F a) { return a; }
+  static void SumFour(F a, F b, F c, F d, float* out) {
+    const F all[4] = {a, b, c, d};
+    for (int i = 0; i < 4; ++i) out[i] = (all[i][0] + all[i][1]) + (all[i][2] + all[i][3]);
+  }
 };
 
 #endif
+
+// The kernels keep many vectors in registers: that takes inlining all the way.
+#define JAXSPLAT_INLINE inline __attribute__((always_inline))
 
 inline constexpr int kParts = 16 / Native::kLanes;
 
@@ -170,19 +198,19 @@ struct Vec {
 };
 
 #define JAXSPLAT_UNARY(Name, Native_)                                \
-  inline Vec Name(const Vec& a) {                                    \
+  JAXSPLAT_INLINE Vec Name(const Vec& a) {                                    \
     Vec r;                                                           \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]); \
     return r;                                                        \
   }
 #define JAXSPLAT_BINARY(Name, Native_, Result)                                  \
-  inline Result Name(const Vec& a, const Vec& b) {                              \
+  JAXSPLAT_INLINE Result Name(const Vec& a, const Vec& b) {                              \
     Result r;                                                                   \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]); \
     return r;                                                                   \
   }
 #define JAXSPLAT_TERNARY(Name, Native_)                                                    \
-  inline Vec Name(const Vec& a, const Vec& b, const Vec& c) {                              \
+  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                              \
     Vec r;                                                                                 \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]); \
     return r;                                                                              \
@@ -191,6 +219,7 @@ struct Vec {
 JAXSPLAT_UNARY(Sqrt, Native::Sqrt)
 JAXSPLAT_UNARY(Abs, Native::Abs)
 JAXSPLAT_UNARY(Round, Native::Round)
+JAXSPLAT_UNARY(Reciprocal, Native::Reciprocal)
 JAXSPLAT_BINARY(operator+, Native::Add, Vec)
 JAXSPLAT_BINARY(operator-, Native::Sub, Vec)
 JAXSPLAT_BINARY(operator*, Native::Mul, Vec)
@@ -202,34 +231,35 @@ JAXSPLAT_BINARY(operator<=, Native::LessEqual, Mask)
 JAXSPLAT_BINARY(operator<, Native::Less, Mask)
 JAXSPLAT_TERNARY(Fma, Native::Fma)    // a b + c
 JAXSPLAT_TERNARY(Fnma, Native::Fnma)  // c - a b
+JAXSPLAT_TERNARY(Fnms, Native::Fnms)  // -a b - c
 
 #undef JAXSPLAT_UNARY
 #undef JAXSPLAT_BINARY
 #undef JAXSPLAT_TERNARY
 
-inline Mask operator&(const Mask& a, const Mask& b) {
+JAXSPLAT_INLINE Mask operator&(const Mask& a, const Mask& b) {
   Mask r;
   for (int k = 0; k < kParts; ++k) r.part[k] = Native::And(a.part[k], b.part[k]);
   return r;
 }
-inline Mask AndNot(const Mask& a, const Mask& b) {
+JAXSPLAT_INLINE Mask AndNot(const Mask& a, const Mask& b) {
   Mask r;
   for (int k = 0; k < kParts; ++k) r.part[k] = Native::AndNot(a.part[k], b.part[k]);
   return r;
 }
-inline uint32_t Bits(const Mask& m) {
+JAXSPLAT_INLINE uint32_t Bits(const Mask& m) {
   uint32_t bits = 0;
   for (int k = 0; k < kParts; ++k) bits |= Native::Bits(m.part[k]) << (k * Native::kLanes);
   return bits;
 }
-inline bool Any(const Mask& m) { return Bits(m) != 0; }
-inline Vec Select(const Mask& m, const Vec& a, const Vec& b) {
+JAXSPLAT_INLINE bool Any(const Mask& m) { return Bits(m) != 0; }
+JAXSPLAT_INLINE Vec Select(const Mask& m, const Vec& a, const Vec& b) {
   Vec r;
   for (int k = 0; k < kParts; ++k) r.part[k] = Native::Select(m.part[k], a.part[k], b.part[k]);
   return r;
 }
 // a where the mask is set, else 0.
-inline Vec Keep(const Mask& m, const Vec& a) {
+JAXSPLAT_INLINE Vec Keep(const Mask& m, const Vec& a) {
   Vec r;
   for (int k = 0; k < kParts; ++k) r.part[k] = Native::Keep(m.part[k], a.part[k]);
   return r;
@@ -242,7 +272,7 @@ inline float Min(float a, float b) { return a < b ? a : b; }
 inline float Max(float a, float b) { return a > b ? a : b; }
 
 // 2^x for -126 <= x <= 0, relative error 1.9e-7, exact at 0. A minimax polynomial of degree 5 on [-1/2, 1/2].
-inline Vec Exp2(const Vec& x) {
+JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   const Vec n = Round(x);
   const Vec f = x - n;
   Vec p = Fma(f, Vec(0.001326472731307149f), Vec(0.009671512991189957f));
@@ -253,18 +283,27 @@ inline Vec Exp2(const Vec& x) {
   return Scale(p, n);
 }
 
-// out[i] = sum of the lanes of sums[i], for i < count rounded up to a multiple of four.
-inline void StoreLaneSums(const Vec* sums, int count, float* out) {
-  for (int i = 0; i < count; i += 4) {
-    alignas(16) float quarter[4][4];
-    for (int j = 0; j < 4; ++j) {
-      Native::F total = sums[i + j].part[0];
-      for (int k = 1; k < kParts; ++k) total = Native::Add(total, sums[i + j].part[k]);
-      const auto folded = Native::Fold(total);
-      std::memcpy(quarter[j], &folded, sizeof(folded));
-    }
-    for (int j = 0; j < 4; ++j) out[i + j] = (quarter[j][0] + quarter[j][1]) + (quarter[j][2] + quarter[j][3]);
-  }
+// log2(m) + exponent for m in [1, 2), error about one unit in the last place: the series of the inverse hyperbolic tangent.
+JAXSPLAT_INLINE Vec Log2(const Vec& mantissa, const Vec& exponent) {
+  const Mask upper = Vec(1.41421356f) < mantissa;
+  const Vec m = Select(upper, Vec(0.5f) * mantissa, mantissa);
+  const Vec n = Select(upper, exponent + Vec(1.0f), exponent);
+  const Vec s = (m - Vec(1.0f)) / (m + Vec(1.0f)), s2 = s * s;
+  Vec p = Fma(s2, Vec(0.320598898f), Vec(0.412198585f));
+  p = Fma(s2, p, Vec(0.577078016f));
+  p = Fma(s2, p, Vec(0.961796694f));
+  p = Fma(s2, p, Vec(2.88539008f));
+  return Fma(s, p, n);
+}
+
+// out[i] = sum of the lanes of the i-th argument.
+JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec& d, float* out) {
+  const auto fold = [](const Vec& v) {
+    Native::F total = v.part[0];
+    for (int k = 1; k < kParts; ++k) total = Native::Add(total, v.part[k]);
+    return total;
+  };
+  Native::SumFour(fold(a), fold(b), fold(c), fold(d), out);
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "core/constants.h"
 #include "cpu/scratch.h"
-#include "cpu/tile_extents.h"
 #include "cpu/tile_kernels.h"
 #include "cpu/tile_lists.h"
 
@@ -23,36 +21,55 @@ struct Prepared {
   TileLists lists;
 };
 
-void PrepareColors(const Splats2d& splats, Gaussian2d* g) {
-  const int64_t inline_channels = splats.channels <= kInlineChannels ? splats.channels : 0;
-  const float* color = splats.colors + int64_t{g->id} * splats.channels;
-  for (int64_t c = 0; c < kInlineChannels; ++c) g->color[c] = c < inline_channels ? color[c] : 0.0f;
+Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, const uint32_t* order, int64_t size,
+                          double alpha_min) {
+  auto* prepared = scratch.Take<Gaussian2d>(size);
+  const Chunks chunks(size, kGrain, kMostChunks);
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    BestTileKernels().prepare(splats, order, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
+  });
+  return prepared;
 }
 
-// One splat; returns whether it is drawn.
-bool PrepareSplat(const Splats2d& splats, int64_t id, double alpha_min, Gaussian2d* g) {
-  g->id = static_cast<int32_t>(id);
-  return Prepare(splats.means + id * 2, splats.conics + id * 3, splats.opacities[id], alpha_min, g);
+TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Gaussian2d* splats, int64_t size) {
+  return BucketByTile(
+      pool, scratch, size, grid.tiles_x(), grid.tiles(),
+      [&](int64_t begin, int64_t end, TileRows* rows) { BestTileKernels().rows(splats, grid, begin, end, rows); },
+      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
+        BestTileKernels().spans(splats, grid, begin, end, rows, spans);
+      });
 }
 
-// A splat that hits no pixel.
-void PrepareNothing(Gaussian2d* g) {
-  g->x = g->y = g->l11 = g->l21 = g->shear_y = g->inv_l11 = g->level = g->opacity = 0;
-  g->l22 = 1;
-  g->floor = 1;  // above every -q
-  g->half_height = -1;
+// By the boxes mean +- radii.
+TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const IntersectInput& input,
+                      const uint32_t* order, int64_t size) {
+  const auto range = [&](int64_t rank, int axis, int64_t pixels, int64_t tiles) {
+    const int64_t i = int64_t{order[rank]} * 2 + axis;
+    const double radius = input.radii[i], mean = input.means[i], last = static_cast<double>(tiles);
+    const double side = static_cast<double>(grid.tile_size);
+    if (mean - radius >= static_cast<double>(pixels)) return TileSpan{0, -1};  // the last tile may reach beyond the image
+    const double low = std::clamp(std::floor((mean - radius) / side), 0.0, last);
+    const double high = std::clamp(std::ceil((mean + radius) / side), 0.0, last);
+    return TileSpan{static_cast<int32_t>(low), static_cast<int32_t>(high) - 1};
+  };
+  return BucketByTile(
+      pool, scratch, size, grid.tiles_x(), grid.tiles(),
+      [&](int64_t begin, int64_t end, TileRows* rows) {
+        for (int64_t r = begin; r < end; ++r) {
+          const TileSpan span = range(r, 1, grid.height, grid.tiles_y());
+          rows[r] = {span.x0, span.x1};
+        }
+      },
+      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
+        for (int64_t r = begin; r < end; ++r) {
+          for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y) *spans++ = range(r, 0, grid.width, grid.tiles_x());
+        }
+      });
 }
 
 Prepared PrepareWithGivenLists(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
                                const Splats2d& splats) {
-  auto* prepared = scratch.Take<Gaussian2d>(splats.size);
-  const Chunks chunks(splats.size, kGrain, kMostChunks);
-  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
-      if (!PrepareSplat(splats, i, blend.alpha_min, &prepared[i])) PrepareNothing(&prepared[i]);
-      PrepareColors(splats, &prepared[i]);
-    }
-  });
+  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, nullptr, splats.size, blend.alpha_min);
   return {prepared, FromGivenLists(scratch, splats.size, grid.tiles(), splats.lists)};
 }
 
@@ -66,19 +83,8 @@ Prepared PrepareByDepth(Pool* pool, Scratch& scratch, const ImageGrid& grid, con
   const int64_t size = OrderByDepth(
       pool, scratch, splats.size, splats.depths, [&](int64_t i) { return Visible(splats.radii, splats.depths, i); },
       &order);
-  auto* prepared = scratch.Take<Gaussian2d>(size);
-  const Chunks chunks(size, kGrain, kMostChunks);
-  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-      if (!PrepareSplat(splats, order[r], blend.alpha_min, &prepared[r])) PrepareNothing(&prepared[r]);
-      PrepareColors(splats, &prepared[r]);
-    }
-  });
-  const EllipseExtent extent{prepared, grid};
-  const TileLists lists = BucketByTile(
-      pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-      [&](int64_t r, int64_t y) { return extent.Span(r, y); });
-  return {prepared, lists};
+  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, order, size, blend.alpha_min);
+  return {prepared, BucketEllipses(pool, scratch, grid, prepared, size)};
 }
 
 Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
@@ -130,24 +136,44 @@ void ClearTile(const ImageGrid& grid, int64_t channels, int64_t tile, const Pict
   }
 }
 
-// The sum of a rank's slots, in the order of its tiles.
-void ReduceRank(const TileLists& lists, const GradientSlots& slots, int64_t rank, int64_t id, int64_t all_channels,
+typedef float Four __attribute__((vector_size(16)));
+typedef int32_t FourBits __attribute__((vector_size(16)));
+constexpr int kMostFours = (kMomentSlots + kMaxGradientChannels) / 4;
+
+// The sum of slots [begin, end), in order. kWidth is the number of fours in use, or 0: then it is `width`.
+template <int kWidth>
+void SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t width, Four* result) {
+  Four sum[kWidth > 0 ? kWidth : kMostFours] = {};
+  for (int64_t s = begin; s < end; ++s) {
+    // Without a branch, which would be hard to predict: an untouched slot holds anything.
+    const int32_t on = -int32_t{slots.touched[s]};
+    const FourBits mask{on, on, on, on};
+    const auto* slot = reinterpret_cast<const FourBits*>(slots.values + s * slots.stride);
+    for (int64_t k = 0; k < (kWidth > 0 ? kWidth : width); ++k) sum[k] += reinterpret_cast<Four>(slot[k] & mask);
+  }
+  std::memcpy(result, sum, sizeof(sum));
+}
+
+// Adds the slots of one rank, in the order of its tiles, to the gradient of its splat.
+void ReduceRank(const TileLists& lists, const GradientSlots& slots, int64_t rank, int64_t id, const Splats2d& splats,
                 const SplatGradient& result) {
-  float sum[kGeometrySlots + kMaxGradientChannels] = {};
-  const int64_t width = kGeometrySlots + slots.channels;
-  for (int64_t s = lists.slot_begin[rank]; s < lists.slot_begin[rank + 1]; ++s) {
-    if (!slots.touched[s]) continue;
-    const float* slot = slots.values + s * slots.stride;
-    for (int64_t k = 0; k < width; ++k) sum[k] += slot[k];
-  }
+  const int64_t begin = lists.slot_begin[rank], end = lists.slot_begin[rank + 1];
+  const int64_t width = (kMomentSlots + slots.channels + 3) / 4;
+  Four sum[kMostFours];
+  width == 3 ? SumSlots<3>(slots, begin, end, width, sum) : SumSlots<0>(slots, begin, end, width, sum);
+  Moments2d moments;
+  std::memcpy(&moments, sum, sizeof(moments));
+  const GaussianGradient2d g = EvaluateVjp(moments, splats.conics + id * 3, splats.opacities[id]);
   // Each chunk of channels adds to what the ones before it left.
-  for (int k = 0; k < 2; ++k) result.means[id * 2 + k] += sum[k];
-  for (int k = 0; k < 3; ++k) result.conics[id * 3 + k] += sum[2 + k];
-  result.opacities[id] += sum[5];
+  for (int k = 0; k < 2; ++k) result.means[id * 2 + k] += g.mean[k];
+  for (int k = 0; k < 3; ++k) result.conics[id * 3 + k] += g.conic[k];
+  result.opacities[id] += g.opacity;
   if (result.absgrads != nullptr) {
-    for (int k = 0; k < 2; ++k) result.absgrads[id * 2 + k] += sum[6 + k];
+    result.absgrads[id * 2] += moments.abs_x;
+    result.absgrads[id * 2 + 1] += moments.abs_y;
   }
-  std::copy_n(sum + kGeometrySlots, slots.channels, result.colors + id * all_channels + slots.first_channel);
+  std::memcpy(result.colors + id * splats.channels + slots.first_channel, sum + kMomentSlots / 4,
+              sizeof(float) * static_cast<size_t>(slots.channels));
 }
 
 void ClearGradient(Pool* pool, const Splats2d& splats, const SplatGradient& result) {
@@ -185,7 +211,7 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   const Prepared prepared = PrepareImage(pool, scratch, grid, blend, splats);
   const TileLists& lists = prepared.lists;
   const int64_t most = std::min<int64_t>(splats.channels, kMaxGradientChannels);
-  const int64_t stride = (kGeometrySlots + most + 15) / 16 * 16;
+  const int64_t stride = (kMomentSlots + most + 3) / 4 * 4;
   auto* values = scratch.Take<float>(lists.entries * stride);
   auto* touched = scratch.Take<uint8_t>(lists.entries);
   for (int64_t first = 0; first < splats.channels; first += most) {
@@ -202,8 +228,18 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
     });
     const Chunks chunks(lists.size, kGrain, kMostChunks);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+      constexpr int64_t kAhead = 8;
       for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-        ReduceRank(lists, slots, r, prepared.splats[r].id, splats.channels, result);
+        if (lists.slot_begin[r] == lists.slot_begin[r + 1]) continue;
+        if (r + kAhead < chunks.end(chunk)) {
+          const int64_t ahead = prepared.splats[r + kAhead].id;
+          __builtin_prefetch(result.means + ahead * 2, 1);
+          __builtin_prefetch(result.conics + ahead * 3, 1);
+          __builtin_prefetch(result.opacities + ahead, 1);
+          __builtin_prefetch(result.colors + ahead * splats.channels, 1);
+          __builtin_prefetch(splats.conics + ahead * 3);
+        }
+        ReduceRank(lists, slots, r, prepared.splats[r].id, splats, result);
       }
     });
   }
@@ -215,27 +251,17 @@ void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& inp
   const int64_t size = OrderByDepth(
       pool, scratch, input.size, input.depths, [&](int64_t i) { return Visible(input.radii, input.depths, i); },
       &order);
-  const Chunks chunks(size, kGrain, kMostChunks);
   TileLists lists;
   if (input.conics != nullptr) {
-    auto* prepared = scratch.Take<Gaussian2d>(size);
-    ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-      for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-        const int64_t i = order[r];
-        if (!Prepare(input.means + i * 2, input.conics + i * 3, input.opacities[i], input.alpha_min, &prepared[r])) {
-          PrepareNothing(&prepared[r]);
-        }
-      }
-    });
-    const EllipseExtent extent{prepared, grid};
-    lists = BucketByTile(
-        pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-        [&](int64_t r, int64_t y) { return extent.Span(r, y); });
+    Splats2d splats{};
+    splats.size = input.size;
+    splats.means = input.means;
+    splats.conics = input.conics;
+    splats.opacities = input.opacities;
+    const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, order, size, input.alpha_min);
+    lists = BucketEllipses(pool, scratch, grid, prepared, size);
   } else {
-    const BoxExtent extent{input.means, input.radii, order, grid};
-    lists = BucketByTile(
-        pool, scratch, size, grid.tiles_x(), grid.tiles(), [&](int64_t r) { return extent.Rows(r); },
-        [&](int64_t r, int64_t y) { return extent.Span(r, y); });
+    lists = BucketBoxes(pool, scratch, grid, input, order, size);
   }
   *output.count = static_cast<int32_t>(lists.entries);
   for (int64_t t = 0; t <= grid.tiles(); ++t) {

@@ -8,7 +8,6 @@
 #include "core/constants.h"
 #include "core/simd.h"
 #include "cpu/tile_kernels.h"
-#include "math/compositing.h"
 #include "math/gaussian_2d.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
@@ -33,36 +32,47 @@ struct BlockGrid {
   int64_t block_column(int block) const { return column + block % side * kBlockSide; }
   int64_t block_row(int block) const { return row + block / side * kBlockSide; }
 
-  // Centres of the pixels of a block; those outside the image are far away.
-  void Centres(int block, Vec* x, Vec* y) const {
+  // Centres of the pixels of a block. Returns which of them lie in the image.
+  Mask Centres(int block, Vec* x, Vec* y) const {
     alignas(64) float xs[kBlockPixels], ys[kBlockPixels];
     for (int i = 0; i < kBlockPixels; ++i) {
-      const int64_t px = block_column(block) + i % kBlockSide, py = block_row(block) + i / kBlockSide;
-      xs[i] = px < width && py < height ? static_cast<float>(px) + 0.5f : kFarAway;
-      ys[i] = static_cast<float>(py) + 0.5f;
+      xs[i] = static_cast<float>(block_column(block) + i % kBlockSide) + 0.5f;
+      ys[i] = static_cast<float>(block_row(block) + i / kBlockSide) + 0.5f;
     }
     *x = Vec::Load(xs);
     *y = Vec::Load(ys);
+    return (*x < Vec(static_cast<float>(width))) & (*y < Vec(static_cast<float>(height)));
   }
 
-  // Reads or writes one value per pixel of a block, in an image of `stride` values a pixel; outside pixels are 0.
-  Vec Load(const float* image, int64_t stride, int block) const {
-    alignas(64) float values[kBlockPixels];
-    for (int i = 0; i < kBlockPixels; ++i) {
-      const int64_t px = block_column(block) + i % kBlockSide, py = block_row(block) + i / kBlockSide;
-      values[i] = px < width && py < height ? image[(py * width + px) * stride] : 0.0f;
+  // Calls f(i, pixel) for the pixels of a block that lie in the image: i within the block, pixel within the image.
+  template <class F>
+  JAXSPLAT_INLINE void ForEachPixel(int block, const F& f) const {
+    const int64_t px = block_column(block), py = block_row(block), first = py * width + px;
+    if (px + kBlockSide <= width && py + kBlockSide <= height) {
+      for (int y = 0; y < kBlockSide; ++y) {
+        for (int x = 0; x < kBlockSide; ++x) f(y * kBlockSide + x, first + y * width + x);
+      }
+    } else {
+      for (int y = 0; y < kBlockSide && py + y < height; ++y) {
+        for (int x = 0; x < kBlockSide && px + x < width; ++x) f(y * kBlockSide + x, first + y * width + x);
+      }
     }
+  }
+
+  // Reads one value per pixel of a block, in an image of `stride` values a pixel; 0 outside the image.
+  JAXSPLAT_INLINE Vec Load(const float* image, int64_t stride, int block) const {
+    alignas(64) float values[kBlockPixels] = {};
+    ForEachPixel(block, [&](int i, int64_t pixel) { values[i] = image[pixel * stride]; });
     return Vec::Load(values);
   }
+
+  // Writes one value of four bytes per pixel of a block.
   template <class T>
-  void Store(T* image, int64_t stride, int block, const Vec& v) const {
+  JAXSPLAT_INLINE void Store(T* image, int64_t stride, int block, const Vec& v) const {
     static_assert(sizeof(T) == sizeof(float));
-    alignas(64) float values[kBlockPixels];
-    v.Store(values);
-    for (int i = 0; i < kBlockPixels; ++i) {
-      const int64_t px = block_column(block) + i % kBlockSide, py = block_row(block) + i / kBlockSide;
-      if (px < width && py < height) __builtin_memcpy(&image[(py * width + px) * stride], &values[i], sizeof(float));
-    }
+    alignas(64) T values[kBlockPixels];
+    v.Store(reinterpret_cast<float*>(values));
+    ForEachPixel(block, [&](int i, int64_t pixel) { image[pixel * stride] = values[i]; });
   }
 };
 
@@ -83,7 +93,7 @@ struct Batch {
   }
 
  private:
-  static constexpr int kAhead = 8;
+  static constexpr int kAhead = 16;
 
   void FindBlocks(const BlockGrid& grid) {
     alignas(64) int32_t index[kBlockPixels];

@@ -23,8 +23,8 @@ struct TileJob {
   float* scratch;  // [ScratchFloats(...)]
 };
 
-// Where the gradients of a tile's entries go. Slot s holds 8 + D floats (mean, conic, opacity, absolute mean, colors),
-// written only if touched[s] becomes 1.
+// Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros to a
+// multiple of four, and is written only if touched[slot] becomes 1.
 struct GradientSlots {
   const uint32_t* slots;  // [size] slot of each entry of the tile
   float* values;          // [entries, stride]
@@ -35,16 +35,29 @@ struct GradientSlots {
   bool first_pass;                  // whether v_transmittances take part (once)
   bool absgrad;
 };
-inline constexpr int kGeometrySlots = 8;
+inline constexpr int kMomentSlots = sizeof(Moments2d) / sizeof(float);
+
+// The tiles [x0, x1] of one row of tiles, none if x0 > x1; and the rows [y0, y1] that have tiles.
+struct TileSpan {
+  int32_t x0, x1;
+};
+struct TileRows {
+  int32_t y0, y1;
+};
 
 struct TileKernels {
   const char* name;
+  // Splats [begin, end) of an order (or of the arrays, without one), prepared.
+  void (*prepare)(const Splats2d&, const uint32_t* order, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
+  // The tiles that prepared splats touch: their rows, then the spans of all rows one after another.
+  void (*rows)(const Gaussian2d*, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
+  void (*spans)(const Gaussian2d*, const ImageGrid&, int64_t begin, int64_t end, const TileRows*, TileSpan*);
   void (*forward)(const TileJob&, const Picture&);
   void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
 };
 
 // Floats of scratch that a tile needs for `channels` channels per pixel.
-inline int64_t ScratchFloats(int64_t channels) { return int64_t{kMaxBlocks} * kBlockPixels * channels; }
+inline int64_t ScratchFloats(int64_t channels) { return (int64_t{kMaxBlocks} + 1) * kBlockPixels * channels; }
 
 // The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for
 // less.

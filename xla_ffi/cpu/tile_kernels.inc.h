@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/simd.h"
+#include "cpu/prepare.inc.h"
 #include "cpu/tile_batch.h"
 #include "cpu/tile_kernels.h"
 #include "math/compositing.h"
@@ -41,6 +42,7 @@ struct ColorQueue {
 template <int kD>
 struct ForwardBlock {
   Vec x, y, transmittance, last, count;
+  Mask alive;  // pixels in the image that have not ended
   Vec color[kD > 0 ? kD : 1];
 };
 
@@ -50,13 +52,13 @@ bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64
                 float* accumulators) {
   ForwardBlock<kD> s = state;
   ColorQueue queue;
-  bool alive = true;
   for (; todo != 0; todo &= todo - 1) {
     const Gaussian2d& g = batch.splats[__builtin_ctzll(todo)];
     Evaluation2d e = Evaluate(g, s.x, s.y);
+    e.hit = e.hit & s.alive;
     if (!Any(e.hit)) continue;
     const Vec alpha = Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q));
-    const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.x, &s.count);
+    const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.alive, &s.count);
     s.transmittance = step.next;
     float id;
     __builtin_memcpy(&id, &g.id, sizeof(id));
@@ -68,14 +70,11 @@ bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64
       queue.color[queue.size] = ColorOf<kD>(job, g);
       if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
     }
-    if (__builtin_expect(step.ended, 0) && !AnyAlive(s.x)) {
-      alive = false;
-      break;
-    }
+    if (!Any(s.alive)) break;
   }
   if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
   state = s;
-  return alive;
+  return Any(s.alive);
 }
 
 template <int kD, bool kLimited>
@@ -89,12 +88,12 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
   __builtin_memcpy(&no_id, &none, sizeof(no_id));
   for (int b = 0; b < grid.count; ++b) {
     ForwardBlock<kD>& block = blocks[b];
-    grid.Centres(b, &block.x, &block.y);
+    block.alive = grid.Centres(b, &block.x, &block.y);
     block.transmittance = Vec(1.0f);
     block.last = Vec(no_id);
     block.count = Vec(0.0f);
     for (Vec& c : block.color) c = Vec(0.0f);
-    if (AnyAlive(block.x)) alive |= uint64_t{1} << b;
+    if (Any(block.alive)) alive |= uint64_t{1} << b;
   }
   const int64_t block_floats = kBlockPixels * job.channels;
   if constexpr (kD == 0)
@@ -123,42 +122,49 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
 
 struct BackwardBlock {
   Vec x, y, transmittance, behind, count;
-  bool alive;
+  Mask alive;  // pixels in the image that have not ended
 };
 
-// Sums of one splat's gradient over the pixels of a tile, lane by lane.
+// Sums of one splat's gradient over the pixels of a tile, lane by lane; those of the colors too if they are few.
 template <int kD, bool kAbs>
 struct LaneSums {
-  static constexpr int kColors = kD > 0 ? kD : kMaxGradientChannels;
   Vec m, x, y, xx, xy, yy, abs_x, abs_y;
-  Vec color[kColors];
-  void Clear(int64_t channels) {
+  Vec color[kD > 0 ? kD : 1];
+  JAXSPLAT_INLINE LaneSums() {
     m = x = y = xx = xy = yy = abs_x = abs_y = Vec(0.0f);
-    for (int64_t c = 0; c < channels; ++c) color[c] = Vec(0.0f);
+    for (Vec& c : color) c = Vec(0.0f);
   }
 };
 
-// One splat at one block. Returns whether it hits any pixel.
+// One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients are summed,
+// in the same layout, if kD is 0. Returns whether the splat hits any pixel.
 template <int kD, bool kLimited, bool kAbs>
-inline bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
-                            const float* v_colors, int64_t channels, BackwardBlock& s, LaneSums<kD, kAbs>& sums) {
+JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
+                                     const float* v_colors, int64_t channels, BackwardBlock& s,
+                                     LaneSums<kD, kAbs>& sums, float* more) {
   Evaluation2d e = Evaluate(g, s.x, s.y);
+  e.hit = e.hit & s.alive;
   if (!Any(e.hit)) return false;
   const Vec raw = Vec(g.opacity) * Exp2(e.minus_q);
   const Vec alpha = Min(Vec(rule.alpha_max), raw);
-  const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.x, &s.count);
+  const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.alive, &s.count);
   Vec color_dot(0.0f);
-  for (int64_t c = 0; c < channels; ++c) {
-    const Vec v = Vec::Load(v_colors + c * kBlockPixels);
-    color_dot = Fma(Vec(color[c]), v, color_dot);
-    sums.color[c] = Fma(step.weight, v, sums.color[c]);
+  if constexpr (kD > 0) {
+    for (int c = 0; c < kD; ++c) {
+      const Vec v = Vec::Load(v_colors + c * kBlockPixels);
+      color_dot = c == 0 ? Vec(color[c]) * v : Fma(Vec(color[c]), v, color_dot);
+      sums.color[c] = Fma(step.weight, v, sums.color[c]);
+    }
+  } else {
+    for (int64_t c = 0; c < channels; ++c) {
+      const Vec v = Vec::Load(v_colors + c * kBlockPixels);
+      color_dot = Fma(Vec(color[c]), v, color_dot);
+      Fma(step.weight, v, Vec::Load(more + c * kBlockPixels)).Store(more + c * kBlockPixels);
+    }
   }
-  s.behind = Fnma(step.weight, color_dot, s.behind);
-  const Vec v_alpha = CompositeVjp(alpha, s.transmittance, color_dot, s.behind);
   s.transmittance = step.next;
-  if (__builtin_expect(step.ended, 0)) s.alive = AnyAlive(s.x);
   // Where the opacity is clamped, the geometry has no influence.
-  const Vec m = Keep(e.hit & (raw <= Vec(rule.alpha_max)), v_alpha * alpha);
+  const Vec m = CompositeVjp(step, e.hit & (raw <= Vec(rule.alpha_max)), color_dot, &s.behind);
   const Vec mx = m * e.dx, my = m * e.dy;
   sums.m = sums.m + m;
   sums.x = sums.x + mx;
@@ -174,23 +180,26 @@ inline bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* 
 }
 
 template <int kD, bool kAbs>
-void WriteSlot(const LaneSums<kD, kAbs>& sums, int64_t channels, const float* conic, float opacity, float* slot) {
-  using Sums = LaneSums<kD, kAbs>;
-  static_assert(offsetof(Sums, color) == 8 * sizeof(Vec), "read as one array");
-  alignas(64) float totals[8 + kMaxGradientChannels + 4];
-  StoreLaneSums(&sums.m, static_cast<int>(8 + channels), totals);
-  const GaussianGradient2d g =
-      EvaluateVjp({totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]}, conic, opacity);
-  const float geometry[kGeometrySlots] = {g.mean[0],  g.mean[1], g.conic[0], g.conic[1],
-                                          g.conic[2], g.opacity, totals[6],  totals[7]};
-  __builtin_memcpy(slot, geometry, sizeof(geometry));
-  __builtin_memcpy(slot + kGeometrySlots, totals + 8, sizeof(float) * static_cast<size_t>(channels));
+JAXSPLAT_INLINE void WriteSlot(const LaneSums<kD, kAbs>& sums, const float* more, int64_t channels, float* slot) {
+  const Vec zero(0.0f);
+  SumFour(sums.m, sums.x, sums.y, sums.xx, slot);
+  SumFour(sums.xy, sums.yy, kAbs ? sums.abs_x : zero, kAbs ? sums.abs_y : zero, slot + 4);
+  // The slot has room for a multiple of four colors.
+  if constexpr (kD > 0) {
+    const auto color = [&](int c) -> const Vec& { return c < kD ? sums.color[c < kD ? c : 0] : zero; };
+    SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots);
+  } else {
+    for (int64_t c = 0; c < channels; c += 4) {
+      const auto color = [&](int64_t k) { return c + k < channels ? Vec::Load(more + (c + k) * kBlockPixels) : zero; };
+      SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots + c);
+    }
+  }
 }
 
 // Sets up one block: its cotangents are copied to v_colors [channels, 16].
 inline void LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGradient& gradient,
                       const GradientSlots& slots, int b, BackwardBlock& s, float* v_colors) {
-  grid.Centres(b, &s.x, &s.y);
+  s.alive = grid.Centres(b, &s.x, &s.y);
   s.transmittance = Vec(1.0f);
   s.count = Vec(0.0f);
   s.behind = Vec(0.0f);
@@ -203,7 +212,6 @@ inline void LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGr
   if (slots.first_pass) {
     s.behind = Fma(grid.Load(gradient.transmittances, 1, b), grid.Load(gradient.v_transmittances, 1, b), s.behind);
   }
-  s.alive = AnyAlive(s.x);
 }
 
 template <int kD, bool kLimited, bool kAbs>
@@ -216,10 +224,11 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   uint64_t alive = 0;
   for (int b = 0; b < grid.count; ++b) {
     LoadBlock(job, grid, gradient, slots, b, blocks[b], job.scratch + b * block_floats);
-    if (blocks[b].alive) alive |= uint64_t{1} << b;
+    if (Any(blocks[b].alive)) alive |= uint64_t{1} << b;
   }
+  // Behind the cotangents of the blocks.
+  float* const more = job.scratch + grid.count * block_floats;
   Batch batch;
-  LaneSums<kD, kAbs> sums;
   for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
     batch.Load(job, grid, start);
     uint64_t blocks_of[kBatch] = {};
@@ -234,18 +243,18 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       const Gaussian2d& g = batch.splats[i];
       const float* conic = slots.conics + int64_t{g.id} * 3;
       const float* color = ColorOf<kD>(job, g) + slots.first_channel;
-      sums.Clear(channels);
+      LaneSums<kD, kAbs> sums;
+      if constexpr (kD == 0) __builtin_memset(more, 0, sizeof(float) * static_cast<size_t>(block_floats));
       bool any = false;
       for (; left != 0; left &= left - 1) {
         const int b = __builtin_ctzll(left);
-        BackwardBlock& block = blocks[b];
         any |= AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
-                                                   block, sums);
-        if (!block.alive) alive &= ~(uint64_t{1} << b);
+                                                   blocks[b], sums, more);
+        if (!Any(blocks[b].alive)) alive &= ~(uint64_t{1} << b);
       }
       if (!any) continue;
       const uint32_t slot = slots.slots[start + i];
-      WriteSlot(sums, channels, conic, g.opacity, slots.values + slot * slots.stride);
+      WriteSlot(sums, more, channels, slots.values + slot * slots.stride);
       slots.touched[slot] = 1;
     }
   }
@@ -302,6 +311,6 @@ void Backward(const TileJob& job, const PictureGradient& gradient, const Gradien
 extern const TileKernels kTileKernels;
 #define JAXSPLAT_STRING_(x) #x
 #define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
-const TileKernels kTileKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA), Forward, Backward};
+const TileKernels kTileKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

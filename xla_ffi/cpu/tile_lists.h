@@ -6,6 +6,7 @@
 
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
+#include "cpu/tile_kernels.h"
 #include "ops/rasterize_gaussians_3d.h"
 
 namespace jaxsplat {
@@ -21,25 +22,15 @@ struct TileLists {
   const int64_t* slot_begin;  // [size + 1] where the slots of each rank begin
 };
 
-// The tiles [x0, x1] of one row of tiles.
-struct TileSpan {
-  int32_t x0, x1;
-};
-
-// Tiles that a splat touches, as rows [y0, y1] and a span in each of them.
-struct TileRows {
-  int32_t y0, y1;  // empty if y0 > y1
-};
-
 // Ids in [0, n) with keep(id) set, ordered by (depth, id), or by id alone without depths. Returns their number.
 template <class Keep>
 int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depths, const Keep& keep, uint32_t** order);
 
 // Buckets ranks by tile. rows(rank) gives the rows of tiles that a rank may touch and span(rank, row) the tiles of one
 // of them, empty where x0 > x1.
-template <class Rows, class Span>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& rows,
-                       const Span& span);
+template <class Rows, class Spans>
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& fill_rows,
+                       const Spans& fill_spans);
 
 // The lists made by a caller, checked: throws std::invalid_argument that names what is wrong.
 TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
@@ -94,9 +85,9 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depth
   return size;
 }
 
-template <class Rows, class Span>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& rows,
-                       const Span& span) {
+template <class Rows, class Spans>
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& fill_rows,
+                       const Spans& fill_spans) {
   const Chunks chunks(size, internal::kGrain, internal::kMostChunks);
   // Rows of each rank, then the span in each row, kept so that they are computed once.
   TileRows* row_range = scratch.Take<TileRows>(size);
@@ -104,8 +95,8 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles
   int64_t* chunk_begin = scratch.Take<int64_t>(chunks.count + 1);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
     int64_t total = 0;
+    fill_rows(chunks.begin(chunk), chunks.end(chunk), row_range);
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-      row_range[r] = rows(r);
       span_begin[r] = total;
       total += std::max(0, row_range[r].y1 - row_range[r].y0 + 1);
     }
@@ -120,13 +111,13 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
     uint32_t* count = counts + chunk * tiles;
     std::fill_n(count, tiles, 0u);
+    fill_spans(chunks.begin(chunk), chunks.end(chunk), row_range, spans + chunk_begin[chunk]);
     int64_t total = 0;
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
       span_begin[r] += chunk_begin[chunk];
       slot_begin[r] = total;
-      TileSpan* s = spans + span_begin[r];
+      const TileSpan* s = spans + span_begin[r];
       for (int32_t y = row_range[r].y0; y <= row_range[r].y1; ++y, ++s) {
-        *s = span(r, y);
         uint32_t* row = count + y * tiles_x;
         for (int32_t x = s->x0; x <= s->x1; ++x) ++row[x];
         total += std::max(0, s->x1 - s->x0 + 1);

@@ -6,7 +6,6 @@
 #ifndef JAXSPLAT_MATH_GAUSSIAN_2D_H_
 #define JAXSPLAT_MATH_GAUSSIAN_2D_H_
 
-#include <cmath>
 #include <cstdint>
 
 #include "core/simd.h"
@@ -31,39 +30,9 @@ struct alignas(64) Gaussian2d {
 static_assert(sizeof(Gaussian2d) == 64);
 inline constexpr int kGaussianStride = sizeof(Gaussian2d) / sizeof(float);
 
-inline constexpr double kLog2E = 1.4426950408889634;
-
-// Fills in the geometry. Returns false for a splat that is not drawn: transparent, not finite, or not positive
-// definite.
-inline bool Prepare(const float* mean, const float* conic, float opacity, double alpha_min, Gaussian2d* g) {
-  const double a = conic[0], b = conic[1], c = conic[2];
-  const double det = a * c - b * b;  // exact products: 24 + 24 bits
-  if (!(opacity >= static_cast<float>(alpha_min)) || !(a > 0) || !(det > 0)) return false;
-  const double l11 = std::sqrt(0.5 * kLog2E * a);
-  const double l21 = 0.5 * kLog2E * b / l11;
-  const double l22 = std::sqrt(0.5 * kLog2E * det / a);
-  // Exp2 holds down to 2^-126.
-  const double cut = std::fmin(std::fmax(std::log2(static_cast<double>(opacity) / alpha_min), 0.0), 125.0);
-  const double level = cut * (1 + 1e-5) + 1e-6;
-  const double reach = std::sqrt(level);
-  g->x = mean[0];
-  g->y = mean[1];
-  g->l11 = static_cast<float>(l11);
-  g->l21 = static_cast<float>(l21);
-  g->l22 = static_cast<float>(l22);
-  g->floor = static_cast<float>(-cut);
-  g->opacity = opacity;
-  g->half_height = static_cast<float>(reach / l22);
-  g->shear_y = static_cast<float>(reach * l21 / (l22 * std::sqrt(l21 * l21 + l22 * l22)));
-  g->inv_l11 = static_cast<float>(1 / l11);
-  g->level = static_cast<float>(level);
-  const float sum = g->x + g->y + g->l11 + g->l21 + g->half_height + g->inv_l11;
-  return std::isfinite(sum) && g->l22 > 0 && std::isfinite(opacity);
-}
-
-// What one splat adds to the gradient at a set of pixels: sums of m = alpha dL/dalpha and of its moments.
+// What the pixels say about one splat: sums of m = alpha dL/dalpha, of its moments about the mean, and of |dL/dmean|.
 struct Moments2d {
-  float m, x, y, xx, xy, yy;
+  float m, x, y, xx, xy, yy, abs_x, abs_y;
 };
 
 struct GaussianGradient2d {
@@ -79,19 +48,49 @@ inline GaussianGradient2d EvaluateVjp(const Moments2d& s, const float* conic, fl
 
 namespace JAXSPLAT_ISA {
 
+// The geometry of sixteen splats, as fields of Gaussian2d.
+struct Geometry2d {
+  Vec x, y, l11, l21, l22, floor, opacity, half_height, shear_y, inv_l11, level;
+  Mask drawn;  // not so: transparent, not finite, or not positive definite
+};
+
+// a and b are entries of the conic, schur is c - b^2 / a, and log2_ratio is log2(opacity / alpha_min).
+JAXSPLAT_INLINE Geometry2d Prepare(const Vec& x, const Vec& y, const Vec& a, const Vec& b, const Vec& schur,
+                                   const Vec& opacity, const Vec& alpha_min, const Vec& log2_ratio) {
+  const Vec half_log2_e(0.72134752f), zero(0.0f);
+  Geometry2d g;
+  g.x = x;
+  g.y = y;
+  g.opacity = opacity;
+  g.l11 = Sqrt(half_log2_e * a);
+  g.inv_l11 = Vec(1.0f) / g.l11;
+  g.l21 = half_log2_e * b * g.inv_l11;
+  g.l22 = Sqrt(half_log2_e * schur);
+  // Exp2 holds down to 2^-126.
+  const Vec cut = Min(Max(log2_ratio, zero), Vec(125.0f));
+  g.floor = zero - cut;
+  g.level = Fma(cut, Vec(1.0f + 1e-5f), Vec(1e-6f));
+  g.half_height = Sqrt(g.level) / g.l22;
+  const Vec shear = Max(Min(g.l21 / g.l22, Vec(1e18f)), Vec(-1e18f));
+  g.shear_y = g.half_height * shear / Sqrt(Fma(shear, shear, Vec(1.0f)));
+  const Vec sum = Abs(x) + Abs(y) + g.l11 + Abs(g.l21) + g.half_height + g.inv_l11 + opacity;
+  g.drawn = (alpha_min <= opacity) & (zero < a) & (zero < g.l22) & (sum < Vec(3e38f));
+  return g;
+}
+
 struct Evaluation2d {
   Vec dx, dy;
   Vec minus_q;
   Mask hit;  // alpha is not under the cut-off
 };
 
-inline Evaluation2d Evaluate(const Gaussian2d& g, const Vec& x, const Vec& y) {
+JAXSPLAT_INLINE Evaluation2d Evaluate(const Gaussian2d& g, const Vec& x, const Vec& y) {
   Evaluation2d e;
   e.dx = x - Vec(g.x);
   e.dy = y - Vec(g.y);
   const Vec u = Fma(Vec(g.l21), e.dy, Vec(g.l11) * e.dx);
   const Vec v = Vec(g.l22) * e.dy;
-  const Vec minus_q = Fnma(u, u, Vec(0.0f) - v * v);
+  const Vec minus_q = Fnms(u, u, v * v);
   // Compared before the exponential, so that its accuracy never decides which splats count.
   e.hit = Vec(g.floor) <= minus_q;
   e.minus_q = minus_q;

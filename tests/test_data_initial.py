@@ -1,0 +1,60 @@
+"""First points of a scene without any."""
+
+import numpy as np
+
+from jaxsplat.data.initial import random_points
+from tests.test_data_normalize import viewmats
+from tests.train.scenes import look_at_origin
+
+WIDTH, HEIGHT = 64, 48
+K = np.array([[60.0, 0, 32], [0, 60, 24], [0, 0, 1]], np.float32)
+
+
+def cameras(count):
+    """Cameras close to each other above the plane z = 0."""
+    poses = [look_at_origin(0.15 * i, distance=1.5, height=1.5 + 0.1 * (i % 3)) for i in range(count)]
+    return viewmats(poses).astype(np.float32), np.tile(K[None], (count, 1, 1))
+
+
+def photographs(views, Ks):
+    """What the cameras see of a patterned plane z = 0: each pixel's ray is cut with it."""
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH] + 0.5
+    images = []
+    for view, matrix in zip(views.astype(float), Ks, strict=True):
+        rays = np.stack([x, y, np.ones_like(x)], -1) @ np.linalg.inv(matrix).T @ view[:3, :3]
+        center = -view[:3, :3].T @ view[:3, 3]
+        hit = center + rays * (-center[2] / rays[..., 2])[..., None]
+        waves = [np.sin(9 * hit[..., 0]), np.cos(7 * hit[..., 1]), np.sin(5 * (hit[..., 0] + hit[..., 1]))]
+        images.append(np.stack(waves, -1) * 100 + 127)
+    return np.stack(images).astype(np.uint8)
+
+
+def test_points_lie_on_the_surface_that_the_views_agree_on():
+    views, Ks = cameras(10)
+    cloud = random_points(views, Ks, photographs(views, Ks), count=500)
+    assert cloud.points.shape == (500, 3)
+    assert np.median(np.abs(cloud.points[:, 2])) < 0.08
+    assert (np.abs(cloud.points[:, 2]) < 0.3).mean() > 0.8
+
+
+def test_points_have_the_color_of_their_pixel_and_a_depth_in_range():
+    views, Ks = cameras(3)
+    images = np.zeros((3, HEIGHT, WIDTH, 3), np.uint8)
+    images[..., 0] = np.array([0, 127, 255])[:, None, None]
+    images[..., 1] = 3 * np.arange(WIDTH)
+    images[..., 2] = 5 * np.arange(HEIGHT)[:, None]
+    cloud = random_points(views, Ks, images, count=300, scale=2.0)
+    view = np.round(cloud.colors[:, 0] * 2).astype(int)
+    local = np.einsum("nij,nj->ni", views[view, :3, :3], cloud.points) + views[view, :3, 3]
+    assert (local[:, 2] > 0.49).all() and (local[:, 2] < 8.01).all()
+    pixel = local[:, :2] / local[:, 2:] * 60 + [32, 24]
+    np.testing.assert_allclose(pixel[:, 0], cloud.colors[:, 1] * 85 + 0.5, atol=0.51)
+    np.testing.assert_allclose(pixel[:, 1], cloud.colors[:, 2] * 51 + 0.5, atol=0.51)
+
+
+def test_two_views_are_enough_and_the_seed_decides():
+    views, Ks = cameras(2)
+    images = photographs(views, Ks)
+    first, again, other = (random_points(views, Ks, images, count=50, seed=seed).points for seed in (0, 0, 1))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert np.isfinite(first).all()
