@@ -59,9 +59,9 @@ def test_a_normalized_scene_looks_the_same():
     splats = random_splats(30)
     world = normal.to_world(splats)
     moved = np.array(views)
-    moved[:, :3, 3] = moved[:, :3, 3] * 2.5 - moved[:, :3, :3] @ np.float32([1.0, -2.0, 0.5])
+    moved[:, :3, 3] = moved[:, :3, 3] * 2.5 - moved[:, :3, :3] @ np.array([1.0, -2.0, 0.5], np.float32)
     np.testing.assert_allclose(normal.viewmats(moved), views, atol=1e-5)
     here = render_splats(splats, jnp.asarray(views), Ks, width=32, height=24).colors
     there = render_splats(world, jnp.asarray(moved), Ks, width=32, height=24).colors
     np.testing.assert_allclose(here, there, atol=2e-3)
-    np.testing.assert_allclose(normal.points(np.asarray(world.means)), splats.means, atol=1e-5)
+    np.testing.assert_allclose(normal.points(np.asarray(world.means)), np.asarray(splats.means), atol=1e-5)

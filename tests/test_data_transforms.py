@@ -23,7 +23,7 @@ def test_poses_become_world_to_camera_in_opencv_axes(tmp_path):
     camera = look_at_origin(0.3)
     np.testing.assert_allclose(frame.viewmat @ camera[:, 3], [0, 0, 0, 1], atol=1e-12)
     distance = np.linalg.norm(camera[:3, 3])
-    np.testing.assert_allclose(frame.viewmat @ [0, 0, 0, 1], [0, 0, distance, 1], atol=1e-12)
+    np.testing.assert_allclose(frame.viewmat[:, 3], np.array([0, 0, distance, 1]), atol=1e-12)
     above = frame.viewmat @ [0, 0, 0.1, 1]
     assert above[1] < 0, "up in the world is up in the picture, where y points down"
 

@@ -1,5 +1,7 @@
 """Losses against numpy and scipy."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from jaxsplat import losses
 RNG = np.random.default_rng(0)
 
 
-def pictures(*shape):
+def pictures(*shape: int) -> Any:
     return RNG.random(shape), RNG.random(shape)
 
 

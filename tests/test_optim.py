@@ -25,7 +25,7 @@ def test_each_group_moves_as_plain_adam_with_its_rate():
         updates, state = optimizer.update(gradients, state)
         for name in splats._fields:
             truth, plain_states[name] = plain[name].update(getattr(gradients, name), plain_states[name])
-            np.testing.assert_allclose(getattr(updates, name), truth, rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(getattr(updates, name), np.asarray(truth), rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 0.1), (100, 0.01), (200, 0.01)])

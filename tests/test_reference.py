@@ -191,6 +191,8 @@ def test_equal_depths_are_blended_by_index():
         {"conics": (np.nan, 0, 1)},
         {"means2d": (np.inf, 3)},
         {"means2d": (1e30, 3)},
+        {"means2d": (1e30, 1e30)},
+        {"means2d": (1e30, -1e30)},
         {"opacities": np.nan},
         {"colors": (np.nan, 0, 0)},
     ],
@@ -235,7 +237,7 @@ def hits(splats):
     dy = means[:, None, None, 1] - np.arange(HEIGHT)[:, None] - 0.5
     a, b, c = conics.T[:, :, None, None]
     alpha = opacities[:, None, None] * np.exp(-0.5 * (a * dx * dx + c * dy * dy) - b * dx * dy)
-    hit: np.ndarray = (alpha >= 1 / 255) & radii.all(-1)[:, None, None]
+    hit = np.where(radii.all(-1)[:, None, None], alpha, 0) >= 1 / 255
     return np.stack(
         [hit[:, y : y + TILE, x : x + TILE].any((1, 2)) for y in range(0, HEIGHT, TILE) for x in range(0, WIDTH, TILE)]
     )
@@ -266,7 +268,7 @@ def test_lists_are_in_the_order_asked_for(sort):
 
 
 def test_boxes_touch_the_tiles_that_they_overlap():
-    splat = few(1)._replace(means2d=jnp.array([[12.0, 4]]))
+    splat = few(1)._replace(means2d=jnp.array([[12.5, 4]]))
     for radii, tiles in (([[3, 3]], [1]), ([[5, 3]], [0, 1, 2]), ([[3, 5]], [1, 4]), ([[0, 5]], []), ([3], [1])):
         found = intersect(splat._replace(radii=jnp.array(radii)))
         assert np.flatnonzero(np.diff(found.tile_offsets)).tolist() == tiles

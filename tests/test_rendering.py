@@ -28,6 +28,11 @@ def colored(n=60, cameras=3, seed=0, channels=3):
     return scene, jnp.asarray(np.random.default_rng(seed).uniform(0, 1, (n, channels)), jnp.float32)
 
 
+def gradient(f, argnums=0):
+    """Compiled: one operation at a time takes longer than compiling the whole."""
+    return jax.jit(jax.grad(f, argnums))
+
+
 def render(scene, colors, **settings):
     return rasterization(*scene[:4], colors, scene.viewmats, scene.Ks, **{**SIZE, **settings})
 
@@ -71,11 +76,11 @@ def test_depth_modes():
 
 
 def test_depth_channel_has_background_zero():
-    scene, colors = colored()
+    scene, colors = colored(5)
     output = render(scene, colors, render_mode="RGB+D", backgrounds=jnp.ones((3, 3)))
     empty = np.asarray(output.alphas[..., 0]) == 0
     assert empty.any()
-    np.testing.assert_array_equal(np.asarray(output.colors)[empty], [[1, 1, 1, 0]])
+    assert (np.asarray(output.colors)[empty] == [1, 1, 1, 0]).all()
 
 
 def test_covariances_equal_quaternions_and_scales():
@@ -112,7 +117,8 @@ def looped():
     scenes = [colored(30, cameras=2, seed=s) for s in range(5)]
     weights = [weight_like((2, HEIGHT, WIDTH, 3), s) for s in range(5)]
     values = [render(*s).colors for s in scenes]
-    gradients = [jax.grad(loss, (0, 1))(*s, w) for s, w in zip(scenes, weights, strict=True)]
+    compiled = gradient(loss, (0, 1))
+    gradients = [compiled(*s, w) for s, w in zip(scenes, weights, strict=True)]
     return scenes, jnp.stack(weights), jnp.stack(values), jax.tree.map(lambda *x: jnp.stack(x), *gradients)
 
 
@@ -123,8 +129,8 @@ def stacked(scenes):
 def test_batch_axes_equal_the_loop():
     scenes, weights, values, gradients = looped()
     scene, colors = stacked(scenes)
-    np.testing.assert_array_equal(render(scene, colors[:, None]).colors, values)
-    got = jax.grad(lambda s, c: loss(s, c[:, None], weights), (0, 1))(scene, colors)
+    np.testing.assert_array_equal(render(scene, colors).colors, values)
+    got = gradient(lambda s, c: loss(s, c, weights), (0, 1))(scene, colors)
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(gradients), strict=True):
         assert relative(g, w) <= SINGLE
 
@@ -152,7 +158,7 @@ def test_nested_vmap_over_scenes_and_cameras_with_shared_splats():
     nested = jax.vmap(cameras, in_axes=(0, None, None, None))
     got = jax.jit(jax.grad(lambda m: jnp.sum(nested(m, scene.viewmats, scene.Ks, weight))))(moved)
     for i in range(2):
-        want = jax.grad(lambda m: loss(scene._replace(means=m), colors, weight))(moved[i])
+        want = gradient(lambda m: loss(scene._replace(means=m), colors, weight))(moved[i])
         assert relative(got[i], want) <= SINGLE
 
 
@@ -162,7 +168,7 @@ def test_jacrev_equals_one_gradient_at_a_time():
     def means_of_channels(means):
         return jnp.mean(render(scene._replace(means=means), colors).colors, (0, 1, 2))
 
-    rows = jnp.stack([jax.grad(lambda m, k=k: means_of_channels(m)[k])(scene.means) for k in range(3)])
+    rows = jnp.stack([gradient(lambda m, k=k: means_of_channels(m)[k])(scene.means) for k in range(3)])
     assert relative(jax.jacrev(means_of_channels)(scene.means), rows) <= SINGLE
 
 
@@ -178,14 +184,17 @@ def test_camera_chunks_equal_the_whole(chunk, sh):
     def value(scene, colors, background, probe, chunk):
         return loss(scene, colors, weight, backgrounds=background, probe=probe, camera_chunk=chunk, **settings)
 
-    whole = jax.value_and_grad(value, (0, 1, 2, 3))(scene, coeffs, background, probe, None)
+    whole = jax.jit(jax.value_and_grad(functools.partial(value, chunk=None), (0, 1, 2, 3)))(
+        scene, coeffs, background, probe
+    )
     parts = jax.jit(jax.value_and_grad(functools.partial(value, chunk=chunk), (0, 1, 2, 3)))(
         scene, coeffs, background, probe
     )
     for g, w in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
         assert relative(g, w) <= SINGLE
     image = render(scene, coeffs, camera_chunk=chunk, **settings)
-    np.testing.assert_array_equal(image.colors, render(scene, coeffs, **settings).colors)
+    # XLA rounds the projection inside a loop in another order.
+    np.testing.assert_allclose(image.colors, render(scene, coeffs, **settings).colors, atol=1e-5)
 
 
 def test_camera_chunks_split_what_belongs_to_a_camera():
@@ -196,8 +205,8 @@ def test_camera_chunks_split_what_belongs_to_a_camera():
     }  # fmt: skip
     per_camera = weight_like((5, 40, 3))
     whole, parts = (render(scene, per_camera, camera_chunk=chunk, **settings) for chunk in (None, 2))
-    np.testing.assert_array_equal(whole.colors, parts.colors)
-    np.testing.assert_array_equal(whole.alphas, parts.alphas)
+    np.testing.assert_allclose(whole.colors, parts.colors, atol=1e-5)
+    np.testing.assert_allclose(whole.alphas, parts.alphas, atol=1e-5)
 
 
 def test_checkpoint_scan_and_map_give_the_same_gradient():
@@ -209,7 +218,7 @@ def test_checkpoint_scan_and_map_give_the_same_gradient():
         return loss(scene._replace(means=means, viewmats=viewmat[None], Ks=K[None]), colors, w[None])
 
     cameras = (scene.viewmats, scene.Ks, weight)
-    plain = jax.grad(lambda m: loss(scene._replace(means=m), colors, weight))(scene.means)
+    plain = gradient(lambda m: loss(scene._replace(means=m), colors, weight))(scene.means)
     variants = {
         "scan": lambda m: jax.lax.scan(lambda total, camera: (total + one(m, camera), None), 0.0, cameras)[0],
         "checkpoint": lambda m: jax.checkpoint(lambda m: loss(scene._replace(means=m), colors, weight))(m),
@@ -285,23 +294,23 @@ def test_shard_map_over_cameras_equals_one_device(check_vma):
         part, mesh=mesh, in_specs=(PartitionSpec(), spec, spec, spec), out_specs=PartitionSpec(), check_vma=check_vma
     )
     value = jax.jit(sharded)(scene.means, scene.viewmats, scene.Ks, weight)
-    want, gradient = jax.value_and_grad(lambda m: loss(scene._replace(means=m), colors, weight))(scene.means)
+    want, gradients = jax.jit(jax.value_and_grad(lambda m: loss(scene._replace(means=m), colors, weight)))(scene.means)
     np.testing.assert_allclose(value, want, rtol=1e-4, atol=1e-2)
     if check_vma:  # without, the transpose of psum is the caller's business
         got = jax.jit(jax.grad(sharded))(scene.means, scene.viewmats, scene.Ks, weight)
-        assert relative(got, gradient) <= SINGLE
+        assert relative(got, gradients) <= SINGLE
 
 
 def test_probe_through_the_pipeline_is_the_gradient_of_the_screen_position():
     scene, colors = colored(cameras=2)
     zeros = jnp.zeros((2, 60, 2))
     weight = weight_like((2, HEIGHT, WIDTH, 3))
-    probe = jax.grad(lambda p: loss(scene, colors, weight, probe=p))(ScreenProbe(zeros, zeros))
+    probe = gradient(lambda p: loss(scene, colors, weight, probe=p))(ScreenProbe(zeros, zeros))
     assert (np.abs(probe.grad) <= np.asarray(probe.absgrad) + 1e-4).all()
     culled = ~(np.asarray(render(scene, colors).info.projected.radii) > 0).all(-1)
     assert float(np.abs(np.asarray(probe.absgrad)[culled]).sum()) == 0
     # Moving the principal point moves every centre.
-    moved = jax.grad(lambda K: loss(scene._replace(Ks=K), colors, weight))(scene.Ks)
+    moved = gradient(lambda K: loss(scene._replace(Ks=K), colors, weight))(scene.Ks)
     np.testing.assert_allclose(np.sum(probe.grad, 1), moved[:, :2, 2], rtol=1e-2, atol=1e-2)
 
 
@@ -313,7 +322,7 @@ def test_nothing_visible_gives_background_and_zero_gradients():
     np.testing.assert_array_equal(output.alphas, 0)
     np.testing.assert_array_equal(output.colors, jnp.broadcast_to(background[:, None, None], output.colors.shape))
     weight = weight_like(output.colors.shape)
-    for g in jax.tree.leaves(jax.grad(lambda s: loss(s, colors, weight))(behind)):
+    for g in jax.tree.leaves(gradient(lambda s: loss(s, colors, weight))(behind)):
         np.testing.assert_array_equal(g, 0)
 
 
@@ -329,8 +338,8 @@ def test_bad_rows_change_nothing_else_and_get_zero_gradients():
     )
     without = scene._replace(opacities=scene.opacities.at[:6].set(0))
     np.testing.assert_array_equal(render(broken, colors).colors, render(without, colors).colors)
-    got = jax.grad(lambda s, c: loss(s, c, weight), (0, 1))(broken, colors)
-    want = jax.grad(lambda s, c: loss(s, c, weight), (0, 1))(without, colors)
+    got = gradient(lambda s, c: loss(s, c, weight), (0, 1))(broken, colors)
+    want = gradient(lambda s, c: loss(s, c, weight), (0, 1))(without, colors)
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_array_equal(g, w)
     for g in (*got[0][:4], got[1]):
@@ -343,7 +352,7 @@ def test_native_agrees_with_the_reference_in_float32_for_every_input():
 
     def gradients(backend):
         return jax.jit(
-            jax.grad(lambda s, c, b: loss(s, c, weight, backgrounds=b, antialiased=True, backend=backend), (0, 1, 2))
+            gradient(lambda s, c, b: loss(s, c, weight, backgrounds=b, antialiased=True, backend=backend), (0, 1, 2))
         )(scene, colors, background)
 
     for g, w in zip(*(jax.tree.leaves(gradients(b)) for b in ("native", "reference")), strict=True):

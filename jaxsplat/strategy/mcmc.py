@@ -19,6 +19,10 @@ from jaxsplat.types import Splats
 UNUSED_LOGIT = -20.0
 """Logit of the opacity of rows that are not in use: far below what any renderer draws."""
 
+_GATE_STEEPNESS = 100.0
+_GATE_OPACITY = 0.005
+"""Noise acts on splats of less opacity than this, in a soft step."""
+
 _MAX_OPACITY = 1.0 - 1e-6
 _QUADRATURE_LIMIT = 6.0
 _QUADRATURE_STEPS = 48
@@ -222,7 +226,8 @@ def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array,
       >>> splats = add_noise(key, splats, count, rate, settings=MCMC())
     """
     opacities = jax.nn.sigmoid(splats.logit_opacities)
-    gate = jax.nn.sigmoid(100.0 * ((1.0 - opacities) - 0.995)) * settings.noise * rate
+    strength = settings.noise * jnp.asarray(rate, splats.means.dtype)
+    gate = jax.nn.sigmoid(_GATE_STEEPNESS * (_GATE_OPACITY - opacities)) * strength
     gate = jnp.where(in_use(splats, count), gate, 0.0)
     noise = jax.random.normal(key, (3, *opacities.shape), splats.means.dtype)
     moves = [gate * move for move in _covariance_times(splats.quats, splats.log_scales, noise)]

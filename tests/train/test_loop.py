@@ -1,6 +1,7 @@
 """The compiled loop over all views."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat.data import load_capture
@@ -16,7 +17,7 @@ CONFIG = TrainConfig(
 
 def test_every_view_is_used_once_an_epoch_in_a_new_order():
     key = jax.random.key(0)
-    order = [int(view_of_step(key, np.int32(step), 7)) for step in range(21)]
+    order = [int(view_of_step(key, jnp.int32(step), 7)) for step in range(21)]
     epochs = [order[:7], order[7:14], order[14:]]
     assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
     assert epochs[0] != epochs[1]

@@ -66,7 +66,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
     assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
     monkeypatch.undo()
     result = train(folder, out, existing="resume")
-    assert result.evaluation.psnr == finished[1].evaluation.psnr
+    assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
     assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
     with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
         assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "settings")
@@ -74,7 +74,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
 
 def test_resuming_a_finished_run_evaluates_it_again(folder, finished):
     out, result = finished
-    assert train(folder, out, existing="resume").evaluation.psnr == result.evaluation.psnr
+    again = train(folder, out, existing="resume").evaluation
+    assert again and again.psnr == result.evaluation.psnr
 
 
 def test_resuming_with_other_settings_or_pictures_is_refused_and_named(folder, finished, tmp_path):

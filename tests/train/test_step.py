@@ -1,17 +1,20 @@
 """The training step: pure, jit-able, the same bits twice, and it learns."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxsplat.strategy import MCMC
 from jaxsplat.train import Batch, TrainConfig, init_state, make_renderer, make_train_step, render_splats
 from jaxsplat.train.step import active_bands
+from tests.data import double_precision
 from tests.train.scenes import random_splats, trees_equal
 
-SIZE = {"width": 32, "height": 24}
+SIZE: dict[str, Any] = {"width": 32, "height": 24}
 VIEWMATS = jnp.tile(jnp.eye(4).at[2, 3].set(3.0)[None], (2, 1, 1)).at[1, 0, 3].set(0.3)
 KS = jnp.tile(jnp.array([[[40.0, 0, 16], [0, 40, 12], [0, 0, 1]]]), (2, 1, 1))
 CONFIG = TrainConfig(
@@ -54,6 +57,18 @@ def test_two_runs_with_one_seed_give_the_same_bits_and_another_seed_does_not():
 
     assert trees_equal(run(0), run(0))
     assert not trees_equal(run(0), run(1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_double_precision_may_be_on_and_the_scene_keeps_its_type(dtype):
+    with double_precision():
+        points = np.random.default_rng(1).normal(size=(10, 3)).astype(dtype)
+        state = init_state(CONFIG, points, np.full_like(points, 0.5))
+        data = Batch(jnp.full((1, 24, 32, 3), 9, jnp.uint8), VIEWMATS[:1].astype(dtype), KS[:1].astype(dtype))
+        config = dataclasses.replace(CONFIG, backend="reference")
+        after, metrics = jax.jit(make_train_step(config))(state, data)
+        assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state)]
+        assert np.isfinite(float(metrics.loss))
 
 
 def test_8_bit_pictures_are_scaled_to_the_unit_range():

@@ -1,0 +1,63 @@
+"""The choice of a back end, and what guards the loading of the native module."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsplat import _backend, _ffi, rasterize_gaussians_3d
+from tests.splats2d import random_splats
+
+
+@pytest.fixture
+def no_native_module(monkeypatch):
+    monkeypatch.setattr(_ffi, "available", lambda platform: False)
+    monkeypatch.setattr(_backend, "_warned", set())
+
+
+def render(**settings):
+    s = random_splats(12, width=16, height=12)
+    return rasterize_gaussians_3d(
+        *s[:4], depths=s.depths, radii=s.radii, width=16, height=12, **settings
+    )  # fmt: skip
+
+
+def test_auto_uses_the_native_kernels_on_a_cpu():
+    assert _backend.resolve("f", "auto") == "native"
+    np.testing.assert_array_equal(render().colors, render(backend="native").colors)
+
+
+def test_auto_falls_back_to_the_reference_with_a_single_warning(no_native_module):
+    with pytest.warns(UserWarning, match="no native module for platform 'cpu'; the reference back end is used"):
+        first = render()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = render()
+    np.testing.assert_array_equal(first.colors, second.colors)
+    np.testing.assert_array_equal(first.colors, render(backend="reference").colors)
+
+
+def test_native_where_there_is_none_is_an_error_that_names_the_alternatives(no_native_module):
+    with pytest.raises(ValueError, match="no native module for platform 'cpu'; use backend=\"auto\" or backend=\"reference\""):
+        render(backend="native")
+
+
+def test_a_module_built_against_a_newer_interface_is_refused_before_it_is_registered(monkeypatch):
+    monkeypatch.setattr(_ffi, "_running_api_version", lambda: 1)
+    with pytest.raises(ImportError, match="built against version .* of the XLA FFI, but the installed jaxlib has 0.1"):
+        _ffi.load.__wrapped__()
+    # JAX itself lives on.
+    assert float(jnp.sum(jax.jit(lambda x: x + 1)(jnp.zeros(3)))) == 3
+
+
+def test_a_missing_module_says_how_to_install(monkeypatch):
+    with pytest.raises(ImportError, match="_nothing.so is not in .* pip install"):
+        _ffi._find("_nothing.so")
+
+
+def test_instruction_set_is_one_that_is_compiled_in():
+    assert _ffi.instruction_set() in ("avx512", "avx2", "baseline")
