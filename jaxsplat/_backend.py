@@ -47,7 +47,7 @@ def resolve(function: str, backend: str, **arrays: Any) -> Literal["native", "re
 
 
 def _platform() -> str:
-    device = jax.config.jax_default_device
+    device = getattr(jax.config, "jax_default_device", None)
     if device is None:
         return jax.default_backend()
     return device if isinstance(device, str) else device.platform

@@ -27,8 +27,8 @@ def load() -> ctypes.CDLL:
     """Loads the CPU module and registers its targets, once.
 
     Raises:
-      ImportError: if the module is missing, or was built against a newer XLA than the installed jaxlib has. (Registering
-        such a module would keep JAX's CPU back end from starting.)
+      ImportError: if the module is missing, or was built against a newer XLA than the installed jaxlib has.
+        (Registering such a module would keep JAX's CPU back end from starting.)
     """
     library = ctypes.CDLL(str(_find("_cpu.so")))
     built, running = library.jaxsplat_ffi_api_version(), _running_api_version()
@@ -68,8 +68,9 @@ def call(
 ) -> list[jax.Array]:
     """Calls a kernel over any leading axes.
 
-    Operands are [leading axes, own axes]; all have the same number of leading axes, of equal size or 1. An axis of size 1
-    is shared by the kernel, not copied. Under `jax.vmap` a new leading axis is added, so that one call serves any nesting.
+    Operands are [leading axes, own axes]; all have the same number of leading axes, of equal size or 1. An axis of
+    size 1 is shared by the kernel, not copied. Under `jax.vmap` a new leading axis is added, so that one call serves
+    any nesting.
 
     Args:
       target: name of the kernel.
@@ -134,13 +135,15 @@ def _find(name: str) -> Path:
     for folder in jaxsplat.__path__:
         if (Path(folder) / name).is_file():
             return Path(folder) / name
-    raise ImportError(f"jaxsplat: {name} is not in {list(jaxsplat.__path__)}. Install the package with `pip install .`.")
+    raise ImportError(
+        f"jaxsplat: {name} is not in {list(jaxsplat.__path__)}. Install the package with `pip install .`."
+    )
 
 
 def _running_api_version() -> int:
     text = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
-    major, minor = (int(re.search(rf"#define XLA_FFI_API_{n}\s+(\d+)", text)[1]) for n in ("MAJOR", "MINOR"))
-    return major * 1000 + minor
+    numbers = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR)\s+(\d+)", text))
+    return int(numbers["MAJOR"]) * 1000 + int(numbers["MINOR"])
 
 
 def _version(number: int) -> str:

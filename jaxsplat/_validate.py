@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.experimental import checkify
 
 from jaxsplat.types import TileIntersections
@@ -26,7 +27,9 @@ def tile_lists(function: str, tiles: TileIntersections, size: int) -> None:
     """Lists must be complete, offsets ascend within the capacity, and ids lie in [0, size)."""
     ids, offsets, count = tiles.gaussian_ids, tiles.tile_offsets, tiles.count
     capacity = ids.shape[-1]
-    _require(jnp.all(count <= capacity), f"{function}: tiles.count exceeds the capacity {capacity}; lists are incomplete.")
+    _require(
+        jnp.all(count <= capacity), f"{function}: tiles.count exceeds the capacity {capacity}; lists are incomplete."
+    )
     ascending = jnp.all(offsets[..., 1:] >= offsets[..., :-1]) & jnp.all(offsets[..., 0] >= 0)
     _require(
         ascending & jnp.all(offsets[..., -1] <= capacity),
@@ -37,7 +40,7 @@ def tile_lists(function: str, tiles: TileIntersections, size: int) -> None:
 
 
 def _require(condition: jax.Array, message: str) -> None:
-    if isinstance(condition, jax.core.Tracer):
+    if isinstance(condition, Tracer):
         checkify.check(condition, message)
     elif not bool(condition):
         raise ValueError(message)

@@ -97,7 +97,7 @@ def rasterization(
         "means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors,
         "viewmats": viewmats, "Ks": Ks, "backgrounds": backgrounds, "covars": covars,
     }  # fmt: skip
-    arrays = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
+    arrays: dict[str, Any] = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
     _check_arguments(arrays, masks, probe, sh_degree, render_mode, camera_chunk)
     if validate:
         _validate.finite(_NAME, **arrays)

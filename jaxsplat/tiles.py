@@ -28,16 +28,16 @@ def intersect_tiles(
 ) -> TileIntersections:
     """Finds the splats that touch each tile of an image, nearest first.
 
-    With conics and opacities, exactly: a splat touches a tile where the ellipse alpha >= alpha_min meets the tile's pixel
-    centres. Without, the box means2d +- radii decides. Integers have no gradient.
+    With conics and opacities, exactly: a splat touches a tile where the ellipse alpha >= alpha_min meets the tile's
+    pixel centres. Without, the box means2d +- radii decides. Integers have no gradient.
 
     Args:
       means2d: [..., N, 2] centres in pixels.
-      radii: [..., N, 2] (or [..., N]: the same for both axes) int32 half sizes in pixels; zero for a splat to leave out.
+      radii: [..., N, 2] (or [..., N]: the same for both axes) int32 half sizes in pixels; zero to leave a splat out.
       depths: [..., N] order within a tile, ties by index.
       width: image width in pixels.
       height: image height in pixels.
-      capacity: room for this many intersections per image. It is never exceeded quietly: compare `count`, and
+      capacity: room for this many intersections per image. It is never exceeded quietly: compare `count`;
         `rasterize_gaussians_3d` refuses incomplete lists.
       conics: [..., N, 3] upper triangle of the inverse 2D covariance.
       opacities: [..., N].
@@ -94,9 +94,5 @@ def intersect_tiles(
     ]
     tiles = -(-height // tile_size) * -(-width // tile_size)
     results = [((capacity,), jnp.int32), ((tiles + 1,), jnp.int32), ((n,), jnp.int32), ((), jnp.int32)]
-    return TileIntersections(
-        *_ffi.call(
-            _NAME, _ffi.vary_alike(operands), (2, 2, 1, 2, 1), results,
-            width=width, height=height, tile_size=tile_size, alpha_min=float(alpha_min),
-        )  # fmt: skip
-    )
+    settings = {"width": width, "height": height, "tile_size": tile_size, "alpha_min": float(alpha_min)}
+    return TileIntersections(*_ffi.call(_NAME, _ffi.vary_alike(operands), (2, 2, 1, 2, 1), results, **settings))

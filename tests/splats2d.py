@@ -19,7 +19,16 @@ class Splats2d(NamedTuple):
     radii: jnp.ndarray
 
 
-def random_splats(n: int, *, width: int, height: int, channels: int = 3, images: tuple[int, ...] = (), seed: int = 0, largest: float = 6.0) -> Splats2d:
+def random_splats(
+    n: int,
+    *,
+    width: int,
+    height: int,
+    channels: int = 3,
+    images: tuple[int, ...] = (),
+    seed: int = 0,
+    largest: float = 6.0,
+) -> Splats2d:
     """Splats of many sizes, orientations and opacities, some beyond the border, some culled, some at equal depth."""
     rng = np.random.default_rng(seed)
     means = rng.uniform((-8, -8), (width + 8, height + 8), (*images, n, 2))

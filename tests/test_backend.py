@@ -42,7 +42,9 @@ def test_auto_falls_back_to_the_reference_with_a_single_warning(no_native_module
 
 
 def test_native_where_there_is_none_is_an_error_that_names_the_alternatives(no_native_module):
-    with pytest.raises(ValueError, match="no native module for platform 'cpu'; use backend=\"auto\" or backend=\"reference\""):
+    with pytest.raises(
+        ValueError, match='no native module for platform \'cpu\'; use backend="auto" or backend="reference"'
+    ):
         render(backend="native")
 
 

@@ -237,7 +237,7 @@ def hits(splats):
     dy = means[:, None, None, 1] - np.arange(HEIGHT)[:, None] - 0.5
     a, b, c = conics.T[:, :, None, None]
     alpha = opacities[:, None, None] * np.exp(-0.5 * (a * dx * dx + c * dy * dy) - b * dx * dy)
-    hit = np.where(radii.all(-1)[:, None, None], alpha, 0) >= 1 / 255
+    hit = np.where(radii.all(-1)[:, None, None], alpha, 0) >= 1 / 255  # pyright: ignore[reportIndexIssue]
     return np.stack(
         [hit[:, y : y + TILE, x : x + TILE].any((1, 2)) for y in range(0, HEIGHT, TILE) for x in range(0, WIDTH, TILE)]
     )

@@ -420,14 +420,14 @@ def change(**changes):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"quats": jnp.zeros((5, 3))}, ValueError, r"rasterization: quats must have shape \[..., N, 4\] with N = 5, got \[5, 3\]"),
+        ({"quats": jnp.zeros((5, 3))}, ValueError, r"rasterization: quats must have shape \[..., N, 4\] with N = 5, got \[5, 3\]"),  # noqa: E501
         ({"viewmats": jnp.zeros((2, 3, 4))}, ValueError, r"viewmats must have shape \[..., C, 4, 4\].*got \[2, 3, 4\]"),
         ({"Ks": jnp.zeros((3, 3, 3))}, ValueError, r"Ks must have shape \[..., C, 3, 3\].*C = 2.* got \[3, 3, 3\]"),
         ({"colors": jnp.zeros((4, 3))}, ValueError, r"colors must have shape \[..., N, D\] with N = 5"),
         ({"colors": jnp.zeros((5, 3), jnp.int8)}, TypeError, "colors must hold floating-point numbers, got int8"),
         ({"colors": jnp.zeros((5, 3, 3)), "sh_degree": 3}, ValueError, "K"),
         ({"sh_degree": 5}, ValueError, "degree must be one of 0, 1, 2, 3, 4, got 5"),
-        ({"render_mode": "rgb"}, ValueError, "render_mode must be one of 'RGB', 'D', 'ED', 'RGB\\+D', 'RGB\\+ED', got 'rgb'"),
+        ({"render_mode": "rgb"}, ValueError, "render_mode must be one of 'RGB', 'D', 'ED', 'RGB\\+D', 'RGB\\+ED', got 'rgb'"),  # noqa: E501
         ({"camera_model": "panorama"}, ValueError, "camera_model must be one of"),
         ({"camera_chunk": 0}, ValueError, "camera_chunk must be at least 1"),
         ({"backgrounds": jnp.zeros((2, 4))}, ValueError, r"backgrounds must have shape \[..., C, D\]"),

@@ -48,7 +48,11 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [f for f in FILES if f.parent != PACKAGE or f.name != "__init__.py"], ids=lambda p: p.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    [f for f in FILES if f.parent != PACKAGE or f.name != "__init__.py"],
+    ids=lambda p: p.relative_to(PACKAGE).as_posix(),
+)
 def test_dependencies_go_one_way(path):
     level = {name: k for k, layer in enumerate(LAYERS) for name in layer}
     module = module_of(path)
@@ -70,7 +74,11 @@ def test_shared_numbers_have_one_home():
     for path in FILES:
         if path.name == "_constants.py":
             continue
-        code = "\n".join(ast.unparse(n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.BinOp | ast.Constant) and not isinstance(getattr(n, "value", None), str))
+        code = "\n".join(
+            ast.unparse(n)
+            for n in ast.walk(ast.parse(path.read_text()))
+            if isinstance(n, ast.BinOp | ast.Constant) and not isinstance(getattr(n, "value", None), str)
+        )
         for literal in literals:
             assert literal not in code.splitlines(), f"{path.name} repeats {literal}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ def intersect(splats, exact=True, **settings):
 
 def lists(tiles):
     ids, offsets = np.asarray(tiles.gaussian_ids), np.asarray(tiles.tile_offsets)
-    return [ids[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
 
 
 def pixels_hit(splats, alpha_min=1 / 255):
@@ -148,7 +149,9 @@ def test_vmap_equals_the_loop_with_shared_operands():
     axes = type(splats)(0, None, 0, None, 0, 0)
     mapped = jax.jit(jax.vmap(intersect, in_axes=(axes,)))(shared)
     for i in range(3):
-        one = intersect(jax.tree.map(lambda x, a, i=i: x if a is None else x[i], shared, axes, is_leaf=lambda x: x is None))
+        one = intersect(
+            jax.tree.map(lambda x, a, i=i: x if a is None else x[i], shared, axes, is_leaf=lambda x: x is None)
+        )
         for a, b in zip(mapped, one, strict=True):
             np.testing.assert_array_equal(a[i], b)
 

@@ -50,15 +50,15 @@ def rasterize_gaussians_3d(
 ) -> Rasterized:
     """Blends projected Gaussians front to back (Kerbl et al. 2023).
 
-    alpha = min(alpha_max, opacity exp(-sigma)) with sigma = (a dx^2 + c dy^2) / 2 + b dx dy for the conic (a, b, c), and
-    color = sum color alpha T + T background with the transmittance T. The leading axes are images; those of the
-    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `depths`, which only
-    decides the order. Values and gradients have the same bits in every run, whatever the number of threads.
+    alpha = min(alpha_max, opacity exp(-sigma)) with sigma = (a dx^2 + c dy^2) / 2 + b dx dy for the conic (a, b, c),
+    and color = sum color alpha T + T background with the transmittance T. The leading axes are images; those of the
+    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `depths`, which
+    only decides the order. Values and gradients have the same bits in every run, whatever the number of threads.
 
     Args:
       means2d: [..., N, 2] centres in pixels.
-      conics: [..., N, 3] upper triangle of the inverse 2D covariance, in 1 / pixel^2. A splat whose conic is not positive
-        definite, or not finite, is not drawn.
+      conics: [..., N, 3] upper triangle of the inverse 2D covariance, in 1 / pixel^2. A splat whose conic is not
+        positive definite, or not finite, is not drawn.
       colors: [..., N, D] any number of channels.
       opacities: [..., N] in [0, 1].
       width: image width in pixels.
@@ -89,10 +89,23 @@ def rasterize_gaussians_3d(
       >>> out.colors.shape
       (480, 640, 3)
     """
-    means2d, conics, colors, opacities, depths, backgrounds = (
-        None if a is None else jnp.asarray(a) for a in (means2d, conics, colors, opacities, depths, backgrounds)
+    means2d, conics, colors, opacities = (jnp.asarray(a) for a in (means2d, conics, colors, opacities))
+    _check_arguments(
+        means2d,
+        conics,
+        colors,
+        opacities,
+        depths,
+        radii,
+        tiles,
+        backgrounds,
+        masks,
+        probe,
+        width,
+        height,
+        tile_size,
+        blend,
     )
-    _check_arguments(means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, masks, probe, width, height, tile_size, blend)
     if validate:
         _validate.finite(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
         if tiles is not None:
@@ -132,17 +145,28 @@ class _Settings(NamedTuple):
         }
 
 
-# Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, radii, masks, gaussian_ids,
-# tile_offsets, count. What is not given is passed as an empty array.
-_RANKS = (2, 2, 2, 1, 1, 2, 2, 1, 1, 0)
+# Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, radii, masks,
+# gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
+_RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 1, 1, 0)
 
 
-def _native(means2d, conics, colors, opacities, depths, radii, tiles, masks, probe, settings):
+def _native(
+    means2d: jax.Array,
+    conics: jax.Array,
+    colors: jax.Array,
+    opacities: jax.Array,
+    depths: jax.Array | None,
+    radii: jax.Array | None,
+    tiles: TileIntersections | None,
+    masks: jax.Array | None,
+    probe: ScreenProbe | None,
+    settings: _Settings,
+) -> tuple[jax.Array, ...]:
     empty = jnp.zeros((0,), jnp.int32)
     operands = [
         *(a.astype(jnp.float32) for a in (means2d, conics, colors, opacities)),
-        jnp.zeros((0,), jnp.float32) if tiles is not None else depths.astype(jnp.float32),
-        jnp.zeros((0, 2), jnp.int32) if tiles is not None else radii.astype(jnp.int32),
+        jnp.zeros((0,), jnp.float32) if depths is None else depths.astype(jnp.float32),
+        jnp.zeros((0, 2), jnp.int32) if radii is None else radii.astype(jnp.int32),
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
@@ -154,19 +178,25 @@ def _native(means2d, conics, colors, opacities, depths, radii, tiles, masks, pro
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rasterize(settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None):
+def _rasterize(
+    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
+) -> tuple[jax.Array, ...]:
     del absgrad  # only the backward pass has something to say to it
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
     return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes()))
 
 
-def _forward(settings, operands, absgrad):
-    picture, transmittances, last_ids = _rasterize(settings, operands, absgrad)
-    return (picture, transmittances, last_ids), (operands, absgrad, picture, transmittances)
+def _forward(
+    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
+) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
+    outputs = _rasterize(settings, operands, absgrad)
+    return outputs, (operands, absgrad, *outputs[:2])
 
 
-def _backward(settings, residuals, cotangents):
+def _backward(
+    settings: _Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
+) -> tuple[tuple[Any, ...], jax.Array | None]:
     operands, absgrad, picture, transmittances = residuals
     v_picture, v_transmittances, _ = cotangents
     n, channels = operands[2].shape[-2:]
@@ -220,7 +250,11 @@ def _check_arguments(
         radii=(radii, "... N 2"),
         backgrounds=(backgrounds, "... D"),
         masks=(masks, f"... {tiles_y} {tiles_x}"),
-        **({} if probe is None else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}),
+        **(
+            {}
+            if probe is None
+            else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
+        ),
         **(
             {}
             if tiles is None
@@ -231,7 +265,15 @@ def _check_arguments(
             }
         ),
     )
-    _check.floating(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities, depths=depths, backgrounds=backgrounds)
+    _check.floating(
+        _NAME,
+        means2d=means2d,
+        conics=conics,
+        colors=colors,
+        opacities=opacities,
+        depths=depths,
+        backgrounds=backgrounds,
+    )
     _check.kind(_NAME, jnp.integer, radii=radii)
     _check.kind(_NAME, jnp.bool_, masks=masks)
     if colors.shape[-1] < 1:

@@ -211,7 +211,7 @@ def test_incomplete_lists_are_refused():
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("gaussian_ids", 120, "gaussian_ids must lie in"), ("gaussian_ids", -2, "gaussian_ids"), ("tile_offsets", 9999, "tile_offsets must ascend")],
+    [("gaussian_ids", 120, "gaussian_ids must lie in"), ("gaussian_ids", -2, "gaussian_ids"), ("tile_offsets", 9999, "tile_offsets must ascend")],  # noqa: E501
 )  # fmt: skip
 def test_damaged_lists_are_refused_and_named(field, value, message):
     splats = random_splats(120, width=WIDTH, height=HEIGHT)
@@ -267,7 +267,9 @@ def test_a_row_that_is_not_finite_changes_nothing_else(field, bad):
     broken = splats._replace(**{field: getattr(splats, field).at[7].set(bad)})
     for a, b in zip(render(broken, "native"), render(without, "native"), strict=True):
         np.testing.assert_array_equal(a, b)
-    for a, b in zip(jax.tree.leaves(gradients(broken, "native")), jax.tree.leaves(gradients(without, "native")), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(gradients(broken, "native")), jax.tree.leaves(gradients(without, "native")), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
 
 
@@ -307,7 +309,7 @@ def test_more_intersections_than_lists_can_hold_are_counted_in_the_error():
     splats = random_splats(1, width=4, height=4)
     big = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], (n, *x.shape[1:])), splats)
     big = big._replace(
-        conics=jnp.broadcast_to(jnp.array([1e-12, 0, 1e-12]), (n, 3)), opacities=jnp.full(n, 0.5), radii=jnp.ones((n, 2), jnp.int32)
+        conics=jnp.broadcast_to(jnp.array([1e-12, 0, 1e-12]), (n, 3)), opacities=jnp.full(n, 0.5), radii=jnp.ones((n, 2), jnp.int32)  # noqa: E501
     )  # fmt: skip
     with pytest.raises(KERNEL_ERROR, match=f"one image has {n * 200 * 200} tile intersections"):
         jax.block_until_ready(render(big, "native", width=800, height=800, tile_size=4))
@@ -323,7 +325,7 @@ digest = hashlib.sha256()
 for images in ((), (3,), (40,)):
     splats = random_splats(3000 if not images else 300, width=200, height=150, images=images, channels=5)
     for _ in range(2):
-        for x in jax.tree.leaves((render(splats, "native", width=200, height=150), gradients(splats, "native", width=200, height=150))):
+        for x in jax.tree.leaves([f(splats, "native", width=200, height=150) for f in (render, gradients)]):
             digest.update(np.asarray(x).tobytes())
 print(_ffi.instruction_set(), digest.hexdigest())
 """

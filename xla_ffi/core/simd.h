@@ -198,19 +198,19 @@ struct Vec {
 };
 
 #define JAXSPLAT_UNARY(Name, Native_)                                \
-  JAXSPLAT_INLINE Vec Name(const Vec& a) {                                    \
+  JAXSPLAT_INLINE Vec Name(const Vec& a) {                           \
     Vec r;                                                           \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]); \
     return r;                                                        \
   }
 #define JAXSPLAT_BINARY(Name, Native_, Result)                                  \
-  JAXSPLAT_INLINE Result Name(const Vec& a, const Vec& b) {                              \
+  JAXSPLAT_INLINE Result Name(const Vec& a, const Vec& b) {                     \
     Result r;                                                                   \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]); \
     return r;                                                                   \
   }
 #define JAXSPLAT_TERNARY(Name, Native_)                                                    \
-  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                              \
+  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                     \
     Vec r;                                                                                 \
     for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]); \
     return r;                                                                              \
@@ -283,7 +283,8 @@ JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   return Scale(p, n);
 }
 
-// log2(m) + exponent for m in [1, 2), error about one unit in the last place: the series of the inverse hyperbolic tangent.
+// log2(m) + exponent for m in [1, 2), error about one unit in the last place: the series of the inverse hyperbolic
+// tangent.
 JAXSPLAT_INLINE Vec Log2(const Vec& mantissa, const Vec& exponent) {
   const Mask upper = Vec(1.41421356f) < mantissa;
   const Vec m = Select(upper, Vec(0.5f) * mantissa, mantissa);

@@ -61,9 +61,9 @@ void PrepareSplats(const Splats2d& splats, const uint32_t* order, int64_t begin,
       }
       in.Load(splats, id_of(first + std::min(i, n - 1)), inv_alpha_min, i);
     }
-    const Geometry2d g =
-        Prepare(Vec::Load(in.x), Vec::Load(in.y), Vec::Load(in.a), Vec::Load(in.b), Vec::Load(in.schur),
-                Vec::Load(in.opacity), Vec(static_cast<float>(alpha_min)), Log2(Vec::Load(in.mantissa), Vec::Load(in.exponent)));
+    const Geometry2d g = Prepare(Vec::Load(in.x), Vec::Load(in.y), Vec::Load(in.a), Vec::Load(in.b),
+                                 Vec::Load(in.schur), Vec::Load(in.opacity), Vec(static_cast<float>(alpha_min)),
+                                 Log2(Vec::Load(in.mantissa), Vec::Load(in.exponent)));
     alignas(64) float l11[kBlockPixels], l21[kBlockPixels], l22[kBlockPixels], floor[kBlockPixels];
     alignas(64) float half_height[kBlockPixels], shear_y[kBlockPixels], inv_l11[kBlockPixels], level[kBlockPixels];
     g.l11.Store(l11);

@@ -47,7 +47,8 @@ TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
     const int64_t i = int64_t{order[rank]} * 2 + axis;
     const double radius = input.radii[i], mean = input.means[i], last = static_cast<double>(tiles);
     const double side = static_cast<double>(grid.tile_size);
-    if (mean - radius >= static_cast<double>(pixels)) return TileSpan{0, -1};  // the last tile may reach beyond the image
+    if (mean - radius >= static_cast<double>(pixels))
+      return TileSpan{0, -1};  // the last tile may reach beyond the image
     const double low = std::clamp(std::floor((mean - radius) / side), 0.0, last);
     const double high = std::clamp(std::ceil((mean + radius) / side), 0.0, last);
     return TileSpan{static_cast<int32_t>(low), static_cast<int32_t>(high) - 1};

@@ -23,8 +23,8 @@ struct TileJob {
   float* scratch;  // [ScratchFloats(...)]
 };
 
-// Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros to a
-// multiple of four, and is written only if touched[slot] becomes 1.
+// Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros
+// to a multiple of four, and is written only if touched[slot] becomes 1.
 struct GradientSlots {
   const uint32_t* slots;  // [size] slot of each entry of the tile
   float* values;          // [entries, stride]

@@ -136,8 +136,8 @@ struct LaneSums {
   }
 };
 
-// One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients are summed,
-// in the same layout, if kD is 0. Returns whether the splat hits any pixel.
+// One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients
+// are summed, in the same layout, if kD is 0. Returns whether the splat hits any pixel.
 template <int kD, bool kLimited, bool kAbs>
 JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
                                      const float* v_colors, int64_t channels, BackwardBlock& s,
@@ -311,6 +311,7 @@ void Backward(const TileJob& job, const PictureGradient& gradient, const Gradien
 extern const TileKernels kTileKernels;
 #define JAXSPLAT_STRING_(x) #x
 #define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
-const TileKernels kTileKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward};
+const TileKernels kTileKernels = {
+    JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

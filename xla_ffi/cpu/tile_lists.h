@@ -29,8 +29,8 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depth
 // Buckets ranks by tile. rows(rank) gives the rows of tiles that a rank may touch and span(rank, row) the tiles of one
 // of them, empty where x0 > x1.
 template <class Rows, class Spans>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& fill_rows,
-                       const Spans& fill_spans);
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles,
+                       const Rows& fill_rows, const Spans& fill_spans);
 
 // The lists made by a caller, checked: throws std::invalid_argument that names what is wrong.
 TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
@@ -86,8 +86,8 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depth
 }
 
 template <class Rows, class Spans>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles, const Rows& fill_rows,
-                       const Spans& fill_spans) {
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles,
+                       const Rows& fill_rows, const Spans& fill_spans) {
   const Chunks chunks(size, internal::kGrain, internal::kMostChunks);
   // Rows of each rank, then the span in each row, kept so that they are computed once.
   TileRows* row_range = scratch.Take<TileRows>(size);

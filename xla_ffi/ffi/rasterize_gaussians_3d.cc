@@ -25,9 +25,9 @@ struct Inputs {
   Operand<bool> masks;
   bool given_lists;
 
-  Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d, const F32& conics_, const F32& colors_,
-         const F32& opacities_, const F32& depths_, const S32& radii_, const Flags& masks_, const S32& gaussian_ids,
-         const S32& tile_offsets, const S32& count)
+  Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d,
+         const F32& conics_, const F32& colors_, const F32& opacities_, const F32& depths_, const S32& radii_,
+         const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count)
       : images(result_images),
         grid{picture[picture.size() - 2], picture[picture.size() - 3], tile_size},
         blend(rule),
@@ -108,7 +108,8 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors
     const bool absgrad = v_absgrads->element_count() > 0;
     // Under vmap any of these may be shared between images too.
     const Operand<float> colors_out("picture", picture.typed_data(), picture.dimensions(), 3, in.images);
-    const Operand<float> t_out("transmittances", transmittances.typed_data(), transmittances.dimensions(), 2, in.images);
+    const Operand<float> t_out("transmittances", transmittances.typed_data(), transmittances.dimensions(), 2,
+                               in.images);
     const Operand<float> v_colors_out("v_picture", v_picture.typed_data(), v_picture.dimensions(), 3, in.images);
     const Operand<float> v_t_out("v_transmittances", v_transmittances.typed_data(), v_transmittances.dimensions(), 2,
                                  in.images);
@@ -117,11 +118,11 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors
     v_t_out.Expect("v_transmittances", {height, width});
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       const int64_t s = image * n;
-      RasterizeBackward(inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
-                        {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image)},
-                        {v_means2d->typed_data() + s * 2, v_conics->typed_data() + s * 3,
-                         v_colors->typed_data() + s * channels, v_opacities->typed_data() + s,
-                         absgrad ? v_absgrads->typed_data() + s * 2 : nullptr});
+      RasterizeBackward(
+          inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
+          {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image)},
+          {v_means2d->typed_data() + s * 2, v_conics->typed_data() + s * 3, v_colors->typed_data() + s * channels,
+           v_opacities->typed_data() + s, absgrad ? v_absgrads->typed_data() + s * 2 : nullptr});
     });
   });
 }

@@ -23,9 +23,9 @@ struct Step {
   Vec next;    // transmittance behind the splat
 };
 
-// One splat in front of what is still to come. The pixels that it ends leave `alive`, and leave `hit` too if the splat is
-// not blended there. `count` (only looked at if kLimited) is the number of splats blended so far. Without branches: where
-// pixels end is hard to predict.
+// One splat in front of what is still to come. The pixels that it ends leave `alive`, and leave `hit` too if the splat
+// is not blended there. `count` (only looked at if kLimited) is the number of splats blended so far. Without branches:
+// where pixels end is hard to predict.
 template <bool kLimited>
 JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Vec& transmittance, Mask* hit, Mask* alive,
                                Vec* count) {
@@ -46,9 +46,10 @@ JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Vec& tr
   return step;
 }
 
-// alpha dL/dalpha of a splat, 0 where it is not blended. `behind` is what the loss's linear form gets from behind it: the sum
-// over later splats of weight (color . gradient), and the final transmittance times its gradient. On entry it still has
-// the splat's own part. As alpha / (1 - alpha) = weight / next: dL/dalpha = T (color . gradient) - behind / (1 - alpha).
+// alpha dL/dalpha of a splat, 0 where it is not blended. `behind` is what the loss's linear form gets from behind it:
+// the sum over later splats of weight (color . gradient), and the final transmittance times its gradient. On entry it
+// still has the splat's own part. As alpha / (1 - alpha) = weight / next: dL/dalpha = T (color . gradient) - behind /
+// (1 - alpha).
 JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Mask& hit, const Vec& color_dot, Vec* behind) {
   const Vec own = step.weight * color_dot;
   *behind = *behind - own;
