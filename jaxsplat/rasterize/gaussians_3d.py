@@ -190,7 +190,7 @@ def _rasterize(
 def _forward(
     settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-    outputs = _rasterize(settings, operands, absgrad)
+    outputs: Any = _rasterize(settings, operands, absgrad)
     return outputs, (operands, absgrad, *outputs[:2])
 
 

@@ -92,7 +92,7 @@ def render_splats(
         Ks,
         width=width,
         height=height,
-        sh_degree=int(round(coefficients.shape[-2] ** 0.5)) - 1,
+        sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
         backgrounds=jnp.broadcast_to(colors, (viewmats.shape[-3], 3)),
         antialiased=antialiased,
         backend=backend,
