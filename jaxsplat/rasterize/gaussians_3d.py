@@ -59,7 +59,7 @@ def rasterize_gaussians_3d(
       means2d: [..., N, 2] centres in pixels.
       conics: [..., N, 3] upper triangle of the inverse 2D covariance, in 1 / pixel^2. A splat whose conic is not
         positive definite, or not finite, is not drawn.
-      colors: [..., N, D] any number of channels.
+      colors: [..., N, D] any number of channels. A splat with a color that is not finite is not drawn.
       opacities: [..., N] in [0, 1].
       width: image width in pixels.
       height: image height in pixels.
@@ -117,6 +117,7 @@ def rasterize_gaussians_3d(
         blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
             means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
             width=width, height=height, tile_size=tile_size, blend=blend,
+            absgrad=None if probe is None else probe.absgrad,
         )  # fmt: skip
     else:
         blended, transmittances, last_ids = _native(

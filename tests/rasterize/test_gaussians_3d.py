@@ -247,6 +247,8 @@ def test_probe_gives_the_screen_gradient_and_its_absolute_sum():
         return jnp.sum(render(splats, "native", probe=probe).colors * wc)
 
     got = jax.grad(colors_only)(ScreenProbe(zeros, zeros)).absgrad
+    reference = gradients(splats, "reference", ScreenProbe(zeros, zeros))[2]
+    assert_same_gradients(probe, reference)
     np.testing.assert_allclose(got, absolute, rtol=2e-3, atol=2e-4)
     assert float(got.max()) > 0
 
@@ -259,7 +261,7 @@ def test_opacity_one_on_a_pixel_centre_has_finite_gradients():
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
-@pytest.mark.parametrize("field", ["means2d", "conics", "opacities", "depths"])
+@pytest.mark.parametrize("field", ["means2d", "conics", "colors", "opacities", "depths"])
 def test_a_row_that_is_not_finite_changes_nothing_else(field, bad):
     splats = random_splats(80, width=WIDTH, height=HEIGHT)
     splats = splats._replace(radii=splats.radii.at[7].set(5))

@@ -80,7 +80,9 @@ void PrepareSplats(const Splats2d& splats, const uint32_t* order, int64_t begin,
       to.id = static_cast<int32_t>(id_of(first + i));
       const float* color = splats.colors + int64_t{to.id} * splats.channels;
       for (int64_t c = 0; c < kInlineChannels; ++c) to.color[c] = c < inline_channels ? color[c] : 0.0f;
-      if ((drawn >> i & 1) == 0) {
+      float not_finite = 0;  // becomes NaN
+      for (int64_t c = 0; c < splats.channels; ++c) not_finite += color[c] * 0.0f;
+      if ((drawn >> i & 1) == 0 || not_finite != 0) {
         SetNothing(&to);
         continue;
       }
