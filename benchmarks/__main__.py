@@ -73,6 +73,8 @@ def _run(arguments: argparse.Namespace, threads: int, isa: str) -> list[dict[str
     """Measure in a process of its own, confined to as many processors as threads; None where it failed."""
     environment = {**os.environ, "NPROC": str(threads), "OMP_NUM_THREADS": str(threads), "JAX_PLATFORMS": "cpu"}
     environment.pop("XLA_FLAGS", None)
+    # Idle OpenMP threads would go on spinning on the processors that the other program needs.
+    environment["OMP_WAIT_POLICY"] = "passive"
     environment["JAXSPLAT_ISA"] = "" if isa == "best" else isa
     command = [sys.executable, "-m", "benchmarks.measure", f"--threads={threads}", f"--repeats={arguments.repeats}"]
     command += [f"--garden={arguments.garden}"] if arguments.garden else []
