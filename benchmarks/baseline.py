@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from jaxsplat import _constants as const
 
 SOURCE = Path(__file__).with_name("scalar_baseline.cc")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-shared", "-fPIC")
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

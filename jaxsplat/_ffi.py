@@ -10,6 +10,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +130,18 @@ def _attribute(value: int | float | bool) -> Any:
 
 
 def _find(name: str) -> Path:
-    # An editable install keeps the library and the sources apart, so every part of the package is searched.
+    # An editable install, or a source folder that hides the installed package, keeps the library and the sources apart.
     import jaxsplat
 
-    for folder in jaxsplat.__path__:
-        if (Path(folder) / name).is_file():
-            return Path(folder) / name
-    raise ImportError(
-        f"jaxsplat: {name} is not in {list(jaxsplat.__path__)}. Install the package with `pip install .`."
-    )
+    folders = [Path(folder) for folder in jaxsplat.__path__]
+    try:
+        folders.append(Path(str(metadata.distribution("jaxsplat").locate_file("jaxsplat"))))
+    except metadata.PackageNotFoundError:
+        pass
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise ImportError(f"jaxsplat: {name} is not in {[str(f) for f in folders]}. Install the package: pip install .")
 
 
 def _running_api_version() -> int:

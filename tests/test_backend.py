@@ -57,7 +57,7 @@ def test_a_module_built_against_a_newer_interface_is_refused_before_it_is_regist
 
 
 def test_a_missing_module_says_how_to_install(monkeypatch):
-    with pytest.raises(ImportError, match="_nothing.so is not in .* pip install"):
+    with pytest.raises(ImportError, match="_nothing.so is not in .*pip install"):
         _ffi._find("_nothing.so")
 
 

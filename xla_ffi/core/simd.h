@@ -51,7 +51,6 @@ struct Native {
   static M LessEqual(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return a & b; }
-  static M AndNot(M a, M b) { return a & static_cast<M>(~b); }
   static uint32_t Bits(M m) { return m; }
   static F Select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
   static F Keep(M m, F a) { return _mm512_maskz_mov_ps(m, a); }
@@ -101,7 +100,6 @@ struct Native {
   static M LessEqual(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return _mm256_and_ps(a, b); }
-  static M AndNot(M a, M b) { return _mm256_andnot_ps(b, a); }
   static uint32_t Bits(M m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
   static F Select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
   static F Keep(M m, F a) { return _mm256_and_ps(m, a); }
@@ -152,7 +150,6 @@ struct Native {
   static M LessEqual(F a, F b) { return a <= b; }
   static M Less(F a, F b) { return a < b; }
   static M And(M a, M b) { return a & b; }
-  static M AndNot(M a, M b) { return a & ~b; }
   static uint32_t Bits(M m) { return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u); }
   static F Select(M m, F a, F b) {
     return reinterpret_cast<F>((reinterpret_cast<M>(a) & m) | (reinterpret_cast<M>(b) & ~m));
@@ -166,103 +163,147 @@ struct Native {
 
 #endif
 
-// The kernels keep many vectors in registers: that takes inlining all the way.
+// The kernels keep many vectors in registers: that takes inlining all the way, and members rather than arrays.
 #define JAXSPLAT_INLINE inline __attribute__((always_inline))
 
 inline constexpr int kParts = 16 / Native::kLanes;
 
+// As many native vectors or masks as make sixteen lanes. Copied member by member: GCC moves a trivially copied struct
+// of vectors through memory, sixteen bytes at a time.
+template <class T, int kCount>
+struct Parts {
+  Parts<T, kCount / 2> low, high;
+
+  Parts() = default;
+  JAXSPLAT_INLINE Parts(const Parts<T, kCount / 2>& l, const Parts<T, kCount / 2>& h) : low(l), high(h) {}
+  JAXSPLAT_INLINE Parts(const Parts& other) : low(other.low), high(other.high) {}
+  JAXSPLAT_INLINE Parts& operator=(const Parts& other) {
+    low = other.low;
+    high = other.high;
+    return *this;
+  }
+};
+template <class T>
+struct Parts<T, 1> {
+  T value;
+
+  Parts() = default;
+  JAXSPLAT_INLINE Parts(const T& v) : value(v) {}
+  JAXSPLAT_INLINE Parts(const Parts& other) : value(other.value) {}
+  JAXSPLAT_INLINE Parts& operator=(const Parts& other) {
+    value = other.value;
+    return *this;
+  }
+};
+
+// f of the native vectors of all arguments.
+template <class Result, int kCount, class F, class... P>
+JAXSPLAT_INLINE Parts<Result, kCount> Map(const F& f, const P&... parts) {
+  if constexpr (kCount == 1) {
+    return {f(parts.value...)};
+  } else {
+    return {Map<Result, kCount / 2>(f, parts.low...), Map<Result, kCount / 2>(f, parts.high...)};
+  }
+}
+// Native vectors made by f(first lane).
+template <int kCount, class F>
+JAXSPLAT_INLINE Parts<Native::F, kCount> Make(const F& f, int lane = 0) {
+  if constexpr (kCount == 1) {
+    return {f(lane)};
+  } else {
+    return {Make<kCount / 2>(f, lane), Make<kCount / 2>(f, lane + kCount / 2 * Native::kLanes)};
+  }
+}
+template <class T, int kCount, class F>
+JAXSPLAT_INLINE void ForEach(const Parts<T, kCount>& parts, const F& f, int lane = 0) {
+  if constexpr (kCount == 1) {
+    f(parts.value, lane);
+  } else {
+    ForEach(parts.low, f, lane);
+    ForEach(parts.high, f, lane + kCount / 2 * Native::kLanes);
+  }
+}
+
 struct Mask {
-  Native::M part[kParts];
+  Parts<Native::M, kParts> parts;
 };
 
 struct Vec {
-  Native::F part[kParts];
+  Parts<Native::F, kParts> parts;
 
   Vec() = default;
-  explicit Vec(float a) {
-    for (auto& p : part) p = Native::Set(a);
+  JAXSPLAT_INLINE explicit Vec(const Parts<Native::F, kParts>& p) : parts(p) {}
+  JAXSPLAT_INLINE explicit Vec(float a) {
+    const Native::F v = Native::Set(a);
+    parts = Make<kParts>([&](int) { return v; });
   }
-  static Vec Load(const float* p) {
-    Vec r;
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native::Load(p + k * Native::kLanes);
-    return r;
+  static JAXSPLAT_INLINE Vec Load(const float* p) {
+    return Vec(Make<kParts>([&](int lane) { return Native::Load(p + lane); }));
   }
-  static Vec Gather(const float* p, const int32_t* index) {
-    Vec r;
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native::Gather(p, index + k * Native::kLanes);
-    return r;
+  static JAXSPLAT_INLINE Vec Gather(const float* p, const int32_t* index) {
+    return Vec(Make<kParts>([&](int lane) { return Native::Gather(p, index + lane); }));
   }
-  void Store(float* p) const {
-    for (int k = 0; k < kParts; ++k) Native::Store(p + k * Native::kLanes, part[k]);
+  JAXSPLAT_INLINE void Store(float* p) const {
+    ForEach(parts, [&](Native::F v, int lane) { Native::Store(p + lane, v); });
   }
 };
 
-#define JAXSPLAT_UNARY(Name, Native_)                                \
-  JAXSPLAT_INLINE Vec Name(const Vec& a) {                           \
-    Vec r;                                                           \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k]); \
-    return r;                                                        \
+#define JAXSPLAT_UNARY(Name, Native_)                                                    \
+  JAXSPLAT_INLINE Vec Name(const Vec& a) {                                               \
+    return Vec(Map<Native::F, kParts>([](Native::F x) { return Native_(x); }, a.parts)); \
   }
-#define JAXSPLAT_BINARY(Name, Native_, Result)                                  \
-  JAXSPLAT_INLINE Result Name(const Vec& a, const Vec& b) {                     \
-    Result r;                                                                   \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k]); \
-    return r;                                                                   \
+#define JAXSPLAT_BINARY(Name, Native_)                                                                            \
+  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b) {                                                          \
+    return Vec(Map<Native::F, kParts>([](Native::F x, Native::F y) { return Native_(x, y); }, a.parts, b.parts)); \
   }
-#define JAXSPLAT_TERNARY(Name, Native_)                                                    \
-  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                     \
-    Vec r;                                                                                 \
-    for (int k = 0; k < kParts; ++k) r.part[k] = Native_(a.part[k], b.part[k], c.part[k]); \
-    return r;                                                                              \
+#define JAXSPLAT_COMPARE(Name, Native_)                                                                        \
+  JAXSPLAT_INLINE Mask Name(const Vec& a, const Vec& b) {                                                      \
+    return {Map<Native::M, kParts>([](Native::F x, Native::F y) { return Native_(x, y); }, a.parts, b.parts)}; \
+  }
+#define JAXSPLAT_TERNARY(Name, Native_)                                                                                \
+  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                                                 \
+    return Vec(Map<Native::F, kParts>([](Native::F x, Native::F y, Native::F z) { return Native_(x, y, z); }, a.parts, \
+                                      b.parts, c.parts));                                                              \
   }
 
 JAXSPLAT_UNARY(Sqrt, Native::Sqrt)
 JAXSPLAT_UNARY(Abs, Native::Abs)
 JAXSPLAT_UNARY(Round, Native::Round)
 JAXSPLAT_UNARY(Reciprocal, Native::Reciprocal)
-JAXSPLAT_BINARY(operator+, Native::Add, Vec)
-JAXSPLAT_BINARY(operator-, Native::Sub, Vec)
-JAXSPLAT_BINARY(operator*, Native::Mul, Vec)
-JAXSPLAT_BINARY(operator/, Native::Div, Vec)
-JAXSPLAT_BINARY(Min, Native::Min, Vec)
-JAXSPLAT_BINARY(Max, Native::Max, Vec)
-JAXSPLAT_BINARY(Scale, Native::Scale, Vec)
-JAXSPLAT_BINARY(operator<=, Native::LessEqual, Mask)
-JAXSPLAT_BINARY(operator<, Native::Less, Mask)
+JAXSPLAT_BINARY(operator+, Native::Add)
+JAXSPLAT_BINARY(operator-, Native::Sub)
+JAXSPLAT_BINARY(operator*, Native::Mul)
+JAXSPLAT_BINARY(operator/, Native::Div)
+JAXSPLAT_BINARY(Min, Native::Min)
+JAXSPLAT_BINARY(Max, Native::Max)
+JAXSPLAT_BINARY(Scale, Native::Scale)
+JAXSPLAT_COMPARE(operator<=, Native::LessEqual)
+JAXSPLAT_COMPARE(operator<, Native::Less)
 JAXSPLAT_TERNARY(Fma, Native::Fma)    // a b + c
 JAXSPLAT_TERNARY(Fnma, Native::Fnma)  // c - a b
 JAXSPLAT_TERNARY(Fnms, Native::Fnms)  // -a b - c
 
 #undef JAXSPLAT_UNARY
 #undef JAXSPLAT_BINARY
+#undef JAXSPLAT_COMPARE
 #undef JAXSPLAT_TERNARY
 
 JAXSPLAT_INLINE Mask operator&(const Mask& a, const Mask& b) {
-  Mask r;
-  for (int k = 0; k < kParts; ++k) r.part[k] = Native::And(a.part[k], b.part[k]);
-  return r;
-}
-JAXSPLAT_INLINE Mask AndNot(const Mask& a, const Mask& b) {
-  Mask r;
-  for (int k = 0; k < kParts; ++k) r.part[k] = Native::AndNot(a.part[k], b.part[k]);
-  return r;
+  return {Map<Native::M, kParts>([](Native::M x, Native::M y) { return Native::And(x, y); }, a.parts, b.parts)};
 }
 JAXSPLAT_INLINE uint32_t Bits(const Mask& m) {
   uint32_t bits = 0;
-  for (int k = 0; k < kParts; ++k) bits |= Native::Bits(m.part[k]) << (k * Native::kLanes);
+  ForEach(m.parts, [&](Native::M part, int lane) { bits |= Native::Bits(part) << lane; });
   return bits;
 }
 JAXSPLAT_INLINE bool Any(const Mask& m) { return Bits(m) != 0; }
 JAXSPLAT_INLINE Vec Select(const Mask& m, const Vec& a, const Vec& b) {
-  Vec r;
-  for (int k = 0; k < kParts; ++k) r.part[k] = Native::Select(m.part[k], a.part[k], b.part[k]);
-  return r;
+  return Vec(Map<Native::F, kParts>([](Native::M x, Native::F y, Native::F z) { return Native::Select(x, y, z); },
+                                    m.parts, a.parts, b.parts));
 }
 // a where the mask is set, else 0.
 JAXSPLAT_INLINE Vec Keep(const Mask& m, const Vec& a) {
-  Vec r;
-  for (int k = 0; k < kParts; ++k) r.part[k] = Native::Keep(m.part[k], a.part[k]);
-  return r;
+  return Vec(Map<Native::F, kParts>([](Native::M x, Native::F y) { return Native::Keep(x, y); }, m.parts, a.parts));
 }
 
 // The same names for plain floats, so that the mathematics can be written once for both.
@@ -297,14 +338,19 @@ JAXSPLAT_INLINE Vec Log2(const Vec& mantissa, const Vec& exponent) {
   return Fma(s, p, n);
 }
 
+// Sum of the native vectors.
+template <int kCount>
+JAXSPLAT_INLINE Native::F Fold(const Parts<Native::F, kCount>& parts) {
+  if constexpr (kCount == 1) {
+    return parts.value;
+  } else {
+    return Native::Add(Fold(parts.low), Fold(parts.high));
+  }
+}
+
 // out[i] = sum of the lanes of the i-th argument.
 JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec& d, float* out) {
-  const auto fold = [](const Vec& v) {
-    Native::F total = v.part[0];
-    for (int k = 1; k < kParts; ++k) total = Native::Add(total, v.part[k]);
-    return total;
-  };
-  Native::SumFour(fold(a), fold(b), fold(c), fold(d), out);
+  Native::SumFour(Fold(a.parts), Fold(b.parts), Fold(c.parts), Fold(d.parts), out);
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -41,8 +41,8 @@ struct ColorQueue {
 
 template <int kD>
 struct ForwardBlock {
-  Vec x, y, transmittance, last, count;
-  Mask alive;  // pixels in the image that have not ended
+  Vec x, y, last;
+  Composited pixels;
   Vec color[kD > 0 ? kD : 1];
 };
 
@@ -50,31 +50,40 @@ struct ForwardBlock {
 template <int kD, bool kLimited>
 bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64_t todo, ForwardBlock<kD>& state,
                 float* accumulators) {
-  ForwardBlock<kD> s = state;
+  // Copies, so that they can stay in registers.
+  const Vec x = state.x, y = state.y;
+  Vec last = state.last;
+  Composited pixels = state.pixels;
+  Vec color[kD > 0 ? kD : 1];
+  for (int c = 0; c < kD; ++c) color[c] = state.color[c];
   ColorQueue queue;
+  bool alive = true;
   for (; todo != 0; todo &= todo - 1) {
     const Gaussian2d& g = batch.splats[__builtin_ctzll(todo)];
-    Evaluation2d e = Evaluate(g, s.x, s.y);
-    e.hit = e.hit & s.alive;
+    const Evaluation2d e = Evaluate(g, x, y);
     if (!Any(e.hit)) continue;
-    const Vec alpha = Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q));
-    const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.alive, &s.count);
-    s.transmittance = step.next;
+    const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q)));
+    const Step step = Composite<kLimited>(rule, alpha, e.hit, &pixels);
     float id;
     __builtin_memcpy(&id, &g.id, sizeof(id));
-    s.last = Select(e.hit, Vec(id), s.last);
+    last = Select(step.blended, Vec(id), last);
     if constexpr (kD > 0) {
-      for (int c = 0; c < kD; ++c) s.color[c] = Fma(step.weight, Vec(g.color[c]), s.color[c]);
+      for (int c = 0; c < kD; ++c) color[c] = Fma(step.weight, Vec(g.color[c]), color[c]);
     } else {
       queue.weight[queue.size] = step.weight;
       queue.color[queue.size] = ColorOf<kD>(job, g);
       if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
     }
-    if (!Any(s.alive)) break;
+    if (!Any(step.alive)) {
+      alive = false;
+      break;
+    }
   }
   if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
-  state = s;
-  return Any(s.alive);
+  state.last = last;
+  state.pixels = pixels;
+  for (int c = 0; c < kD; ++c) state.color[c] = color[c];
+  return alive;
 }
 
 template <int kD, bool kLimited>
@@ -88,12 +97,11 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
   __builtin_memcpy(&no_id, &none, sizeof(no_id));
   for (int b = 0; b < grid.count; ++b) {
     ForwardBlock<kD>& block = blocks[b];
-    block.alive = grid.Centres(b, &block.x, &block.y);
-    block.transmittance = Vec(1.0f);
+    const Mask inside = grid.Centres(b, &block.x, &block.y);
+    block.pixels = Composited(inside);
     block.last = Vec(no_id);
-    block.count = Vec(0.0f);
     for (Vec& c : block.color) c = Vec(0.0f);
-    if (Any(block.alive)) alive |= uint64_t{1} << b;
+    if (Any(inside)) alive |= uint64_t{1} << b;
   }
   const int64_t block_floats = kBlockPixels * job.channels;
   if constexpr (kD == 0)
@@ -110,7 +118,7 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     }
   }
   for (int b = 0; b < grid.count; ++b) {
-    grid.Store(picture.transmittances, 1, b, blocks[b].transmittance);
+    grid.Store(picture.transmittances, 1, b, blocks[b].pixels.transmittance);
     grid.Store(picture.last_ids, 1, b, blocks[b].last);
     for (int64_t c = 0; c < job.channels; ++c) {
       const Vec color =
@@ -121,8 +129,8 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
 }
 
 struct BackwardBlock {
-  Vec x, y, transmittance, behind, count;
-  Mask alive;  // pixels in the image that have not ended
+  Vec x, y, behind;
+  Composited pixels;
 };
 
 // Sums of one splat's gradient over the pixels of a tile, lane by lane; those of the colors too if they are few.
@@ -137,17 +145,18 @@ struct LaneSums {
 };
 
 // One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients
-// are summed, in the same layout, if kD is 0. Returns whether the splat hits any pixel.
+// are summed, in the same layout, if kD is 0. Sets *any if the splat hits a pixel. Returns false when all pixels of the
+// block have ended.
 template <int kD, bool kLimited, bool kAbs>
 JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
                                      const float* v_colors, int64_t channels, BackwardBlock& s,
-                                     LaneSums<kD, kAbs>& sums, float* more) {
-  Evaluation2d e = Evaluate(g, s.x, s.y);
-  e.hit = e.hit & s.alive;
-  if (!Any(e.hit)) return false;
+                                     LaneSums<kD, kAbs>& sums, float* more, bool* any) {
+  const Evaluation2d e = Evaluate(g, s.x, s.y);
+  if (!Any(e.hit)) return true;
+  *any = true;
   const Vec raw = Vec(g.opacity) * Exp2(e.minus_q);
-  const Vec alpha = Min(Vec(rule.alpha_max), raw);
-  const Step step = Composite<kLimited>(rule, alpha, s.transmittance, &e.hit, &s.alive, &s.count);
+  const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), raw));
+  const Step step = Composite<kLimited>(rule, alpha, e.hit, &s.pixels);
   Vec color_dot(0.0f);
   if constexpr (kD > 0) {
     for (int c = 0; c < kD; ++c) {
@@ -162,9 +171,8 @@ JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, cons
       Fma(step.weight, v, Vec::Load(more + c * kBlockPixels)).Store(more + c * kBlockPixels);
     }
   }
-  s.transmittance = step.next;
   // Where the opacity is clamped, the geometry has no influence.
-  const Vec m = CompositeVjp(step, e.hit & (raw <= Vec(rule.alpha_max)), color_dot, &s.behind);
+  const Vec m = CompositeVjp(step, raw <= Vec(rule.alpha_max), alpha, color_dot, &s.behind);
   const Vec mx = m * e.dx, my = m * e.dy;
   sums.m = sums.m + m;
   sums.x = sums.x + mx;
@@ -176,7 +184,7 @@ JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, cons
     sums.abs_x = sums.abs_x + Abs(Fma(Vec(conic[0]), mx, Vec(conic[1]) * my));
     sums.abs_y = sums.abs_y + Abs(Fma(Vec(conic[1]), mx, Vec(conic[2]) * my));
   }
-  return true;
+  return Any(step.alive);
 }
 
 template <int kD, bool kAbs>
@@ -196,12 +204,11 @@ JAXSPLAT_INLINE void WriteSlot(const LaneSums<kD, kAbs>& sums, const float* more
   }
 }
 
-// Sets up one block: its cotangents are copied to v_colors [channels, 16].
-inline void LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGradient& gradient,
+// Sets up one block: its cotangents are copied to v_colors [channels, 16]. Returns whether it has pixels in the image.
+inline bool LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGradient& gradient,
                       const GradientSlots& slots, int b, BackwardBlock& s, float* v_colors) {
-  s.alive = grid.Centres(b, &s.x, &s.y);
-  s.transmittance = Vec(1.0f);
-  s.count = Vec(0.0f);
+  const Mask inside = grid.Centres(b, &s.x, &s.y);
+  s.pixels = Composited(inside);
   s.behind = Vec(0.0f);
   for (int64_t c = 0; c < slots.channels; ++c) {
     const int64_t channel = slots.first_channel + c;
@@ -212,6 +219,7 @@ inline void LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGr
   if (slots.first_pass) {
     s.behind = Fma(grid.Load(gradient.transmittances, 1, b), grid.Load(gradient.v_transmittances, 1, b), s.behind);
   }
+  return Any(inside);
 }
 
 template <int kD, bool kLimited, bool kAbs>
@@ -223,8 +231,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   BackwardBlock blocks[kMaxBlocks];
   uint64_t alive = 0;
   for (int b = 0; b < grid.count; ++b) {
-    LoadBlock(job, grid, gradient, slots, b, blocks[b], job.scratch + b * block_floats);
-    if (Any(blocks[b].alive)) alive |= uint64_t{1} << b;
+    if (LoadBlock(job, grid, gradient, slots, b, blocks[b], job.scratch + b * block_floats)) alive |= uint64_t{1} << b;
   }
   // Behind the cotangents of the blocks.
   float* const more = job.scratch + grid.count * block_floats;
@@ -248,9 +255,10 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       bool any = false;
       for (; left != 0; left &= left - 1) {
         const int b = __builtin_ctzll(left);
-        any |= AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
-                                                   blocks[b], sums, more);
-        if (!Any(blocks[b].alive)) alive &= ~(uint64_t{1} << b);
+        if (!AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
+                                                 blocks[b], sums, more, &any)) {
+          alive &= ~(uint64_t{1} << b);
+        }
       }
       if (!any) continue;
       const uint32_t slot = slots.slots[start + i];

@@ -18,42 +18,54 @@ struct Rule {
         blend_last(rule.blend_last) {}
 };
 
-struct Step {
-  Vec weight;  // what the splat's color is multiplied by: transmittance times alpha, 0 where it is not blended
-  Vec next;    // transmittance behind the splat
+// Sixteen pixels on their way through the splats.
+struct Composited {
+  // Product of 1 - alpha over all splats so far. It only falls, so a pixel has ended where it is not above
+  // transmittance_min: no state is needed, and from splat to splat the only chain is one multiplication.
+  Vec product;
+  Vec transmittance;  // behind the last splat that was blended
+  Vec count;          // splats blended so far; only looked at if kLimited
+
+  // Pixels outside the image have ended before they begin.
+  explicit Composited(const Mask& inside)
+      : product(Keep(inside, Vec(1.0f))), transmittance(Vec(1.0f)), count(Vec(0.0f)) {}
+  Composited() = default;
 };
 
-// One splat in front of what is still to come. The pixels that it ends leave `alive`, and leave `hit` too if the splat
-// is not blended there. `count` (only looked at if kLimited) is the number of splats blended so far. Without branches:
-// where pixels end is hard to predict.
+struct Step {
+  Vec weight;    // what the splat's color is multiplied by: transmittance times alpha, 0 where it is not blended
+  Mask blended;  // where it is blended, among the pixels where alpha > 0
+  Mask alive;    // pixels that go on
+};
+
+// One splat in front of what is still to come; alpha is 0 where it does not hit.
 template <bool kLimited>
-JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Vec& transmittance, Mask* hit, Mask* alive,
-                               Vec* count) {
+JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Mask& hit, Composited* pixels) {
+  const Vec minimum(rule.transmittance_min);
+  const Vec before = pixels->product;
+  pixels->product = before * (Vec(1.0f) - alpha);
   Step step;
-  step.weight = Keep(*hit, transmittance * alpha);
-  step.next = transmittance - step.weight;
-  const Mask ends = *hit & (step.next <= Vec(rule.transmittance_min));
-  *alive = AndNot(*alive, ends);
-  if (!rule.blend_last) {
-    *hit = AndNot(*hit, ends);
-    step.weight = Keep(*hit, step.weight);
-    step.next = Select(ends, transmittance, step.next);
-  }
+  step.alive = minimum < pixels->product;
+  step.blended = hit & (rule.blend_last ? minimum < before : step.alive);
   if constexpr (kLimited) {
-    *count = *count + Keep(*hit, Vec(1.0f));
-    *alive = AndNot(*alive, Vec(rule.most) <= *count);
+    const Vec most(rule.most);
+    step.blended = step.blended & (pixels->count < most);
+    pixels->count = pixels->count + Keep(step.blended, Vec(1.0f));
+    step.alive = step.alive & (pixels->count < most);
   }
+  step.weight = Keep(step.blended, before * alpha);
+  pixels->transmittance = Select(step.blended, pixels->product, pixels->transmittance);
   return step;
 }
 
-// alpha dL/dalpha of a splat, 0 where it is not blended. `behind` is what the loss's linear form gets from behind it:
-// the sum over later splats of weight (color . gradient), and the final transmittance times its gradient. On entry it
-// still has the splat's own part. As alpha / (1 - alpha) = weight / next: dL/dalpha = T (color . gradient) - behind /
-// (1 - alpha).
-JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Mask& hit, const Vec& color_dot, Vec* behind) {
+// alpha dL/dalpha of a splat, where `where` is set and it is blended. `behind` is what the loss's linear form gets from
+// behind the splat: the sum over later splats of weight (color . gradient), and the final transmittance times its
+// gradient. On entry it still has the splat's own part. dL/dalpha = T (color . gradient) - behind / (1 - alpha).
+JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Mask& where, const Vec& alpha, const Vec& color_dot,
+                                 Vec* behind) {
   const Vec own = step.weight * color_dot;
   *behind = *behind - own;
-  return Keep(hit, Fnma(*behind, step.weight * Reciprocal(step.next), own));
+  return Keep(where & step.blended, Fnma(*behind, alpha * Reciprocal(Vec(1.0f) - alpha), own));
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA
