@@ -6,6 +6,7 @@ versioned names: a changed signature gets a new name, and programs in a persiste
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import re
@@ -134,10 +135,8 @@ def _find(name: str) -> Path:
     import jaxsplat
 
     folders = [Path(folder) for folder in jaxsplat.__path__]
-    try:
+    with contextlib.suppress(metadata.PackageNotFoundError):
         folders.append(Path(str(metadata.distribution("jaxsplat").locate_file("jaxsplat"))))
-    except metadata.PackageNotFoundError:
-        pass
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
