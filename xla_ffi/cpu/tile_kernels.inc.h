@@ -42,17 +42,18 @@ struct ColorQueue {
 template <int kD>
 struct ForwardBlock {
   Vec x, y, last;
+  Vec transmittance;  // behind the last splat that was blended
   Composited pixels;
   Vec color[kD > 0 ? kD : 1];
 };
 
 // Blends the splats of `todo` into one block. Returns false when all pixels of the block have ended.
-template <int kD, bool kLimited>
+template <int kD, bool kGeneral>
 bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64_t todo, ForwardBlock<kD>& state,
                 float* accumulators) {
   // Copies, so that they can stay in registers.
   const Vec x = state.x, y = state.y;
-  Vec last = state.last;
+  Vec last = state.last, transmittance = state.transmittance;
   Composited pixels = state.pixels;
   Vec color[kD > 0 ? kD : 1];
   for (int c = 0; c < kD; ++c) color[c] = state.color[c];
@@ -63,10 +64,11 @@ bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64
     const Evaluation2d e = Evaluate(g, x, y);
     if (!Any(e.hit)) continue;
     const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q)));
-    const Step step = Composite<kLimited>(rule, alpha, e.hit, &pixels);
+    const Step step = Composite<kGeneral>(rule, alpha, e.hit, &pixels);
     float id;
     __builtin_memcpy(&id, &g.id, sizeof(id));
     last = Select(step.blended, Vec(id), last);
+    transmittance = Select(step.blended, pixels.product, transmittance);
     if constexpr (kD > 0) {
       for (int c = 0; c < kD; ++c) color[c] = Fma(step.weight, Vec(g.color[c]), color[c]);
     } else {
@@ -81,12 +83,13 @@ bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64
   }
   if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
   state.last = last;
+  state.transmittance = transmittance;
   state.pixels = pixels;
   for (int c = 0; c < kD; ++c) state.color[c] = color[c];
   return alive;
 }
 
-template <int kD, bool kLimited>
+template <int kD, bool kGeneral>
 void ForwardTile(const TileJob& job, const Picture& picture) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
@@ -99,6 +102,7 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     ForwardBlock<kD>& block = blocks[b];
     const Mask inside = grid.Centres(b, &block.x, &block.y);
     block.pixels = Composited(inside);
+    block.transmittance = Vec(1.0f);
     block.last = Vec(no_id);
     for (Vec& c : block.color) c = Vec(0.0f);
     if (Any(inside)) alive |= uint64_t{1} << b;
@@ -112,13 +116,13 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     for (uint64_t left = alive; left != 0; left &= left - 1) {
       const int b = __builtin_ctzll(left);
       if (batch.touching[b] == 0) continue;
-      if (!BlendBlock<kD, kLimited>(job, rule, batch, batch.touching[b], blocks[b], job.scratch + b * block_floats)) {
+      if (!BlendBlock<kD, kGeneral>(job, rule, batch, batch.touching[b], blocks[b], job.scratch + b * block_floats)) {
         alive &= ~(uint64_t{1} << b);
       }
     }
   }
   for (int b = 0; b < grid.count; ++b) {
-    grid.Store(picture.transmittances, 1, b, blocks[b].pixels.transmittance);
+    grid.Store(picture.transmittances, 1, b, blocks[b].transmittance);
     grid.Store(picture.last_ids, 1, b, blocks[b].last);
     for (int64_t c = 0; c < job.channels; ++c) {
       const Vec color =
@@ -147,7 +151,7 @@ struct LaneSums {
 // One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients
 // are summed, in the same layout, if kD is 0. Sets *any if the splat hits a pixel. Returns false when all pixels of the
 // block have ended.
-template <int kD, bool kLimited, bool kAbs>
+template <int kD, bool kGeneral, bool kAbs>
 JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
                                      const float* v_colors, int64_t channels, BackwardBlock& s,
                                      LaneSums<kD, kAbs>& sums, float* more, bool* any) {
@@ -156,7 +160,7 @@ JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, cons
   *any = true;
   const Vec raw = Vec(g.opacity) * Exp2(e.minus_q);
   const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), raw));
-  const Step step = Composite<kLimited>(rule, alpha, e.hit, &s.pixels);
+  const Step step = Composite<kGeneral>(rule, alpha, e.hit, &s.pixels);
   Vec color_dot(0.0f);
   if constexpr (kD > 0) {
     for (int c = 0; c < kD; ++c) {
@@ -222,7 +226,7 @@ inline bool LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGr
   return Any(inside);
 }
 
-template <int kD, bool kLimited, bool kAbs>
+template <int kD, bool kGeneral, bool kAbs>
 void BackwardTile(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
@@ -255,7 +259,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       bool any = false;
       for (; left != 0; left &= left - 1) {
         const int b = __builtin_ctzll(left);
-        if (!AccumulateBlock<kD, kLimited, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
+        if (!AccumulateBlock<kD, kGeneral, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
                                                  blocks[b], sums, more, &any)) {
           alive &= ~(uint64_t{1} << b);
         }
@@ -268,9 +272,11 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   }
 }
 
+bool IsGeneral(const BlendRule& rule) { return rule.blend_last || rule.max_contributors > 0; }
+
 template <int kD>
 void ForwardD(const TileJob& job, const Picture& picture) {
-  job.blend.max_contributors > 0 ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
+  IsGeneral(job.blend) ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
 }
 
 void Forward(const TileJob& job, const Picture& picture) {
@@ -290,7 +296,7 @@ void Forward(const TileJob& job, const Picture& picture) {
 
 template <int kD>
 void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
-  if (job.blend.max_contributors > 0) {
+  if (IsGeneral(job.blend)) {
     slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots)
                   : BackwardTile<kD, true, false>(job, gradient, slots);
   } else {

@@ -7,14 +7,15 @@
 
 namespace jaxsplat::JAXSPLAT_ISA {
 
-// Constants of the rule, as broadcast by the kernels.
+// Constants of the rule, as broadcast by the kernels. The usual rule has no limit and does not blend the splat that
+// ends a pixel; the kernels are compiled once for it and once for all others (kGeneral).
 struct Rule {
   float alpha_max, transmittance_min, most;
   bool blend_last;
   explicit Rule(const BlendRule& rule)
       : alpha_max(static_cast<float>(rule.alpha_max)),
         transmittance_min(static_cast<float>(rule.transmittance_min)),
-        most(static_cast<float>(rule.max_contributors)),
+        most(rule.max_contributors > 0 ? static_cast<float>(rule.max_contributors) : 3e38f),
         blend_last(rule.blend_last) {}
 };
 
@@ -23,12 +24,10 @@ struct Composited {
   // Product of 1 - alpha over all splats so far. It only falls, so a pixel has ended where it is not above
   // transmittance_min: no state is needed, and from splat to splat the only chain is one multiplication.
   Vec product;
-  Vec transmittance;  // behind the last splat that was blended
-  Vec count;          // splats blended so far; only looked at if kLimited
+  Vec count;  // splats blended so far; only looked at if kGeneral
 
   // Pixels outside the image have ended before they begin.
-  explicit Composited(const Mask& inside)
-      : product(Keep(inside, Vec(1.0f))), transmittance(Vec(1.0f)), count(Vec(0.0f)) {}
+  explicit Composited(const Mask& inside) : product(Keep(inside, Vec(1.0f))), count(Vec(0.0f)) {}
   Composited() = default;
 };
 
@@ -39,22 +38,22 @@ struct Step {
 };
 
 // One splat in front of what is still to come; alpha is 0 where it does not hit.
-template <bool kLimited>
+template <bool kGeneral>
 JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Mask& hit, Composited* pixels) {
   const Vec minimum(rule.transmittance_min);
   const Vec before = pixels->product;
   pixels->product = before * (Vec(1.0f) - alpha);
   Step step;
   step.alive = minimum < pixels->product;
-  step.blended = hit & (rule.blend_last ? minimum < before : step.alive);
-  if constexpr (kLimited) {
+  step.blended = hit & step.alive;
+  if constexpr (kGeneral) {
     const Vec most(rule.most);
+    if (rule.blend_last) step.blended = hit & (minimum < before);
     step.blended = step.blended & (pixels->count < most);
     pixels->count = pixels->count + Keep(step.blended, Vec(1.0f));
     step.alive = step.alive & (pixels->count < most);
   }
   step.weight = Keep(step.blended, before * alpha);
-  pixels->transmittance = Select(step.blended, pixels->product, pixels->transmittance);
   return step;
 }
 
