@@ -51,7 +51,7 @@ def shapes(function: str, **arguments: tuple[Any, str]) -> dict[str, Any]:
         try:
             sizes["..."] = np.broadcast_shapes(sizes["..."], leading)
         except ValueError:
-            raise _mismatch(function, name, spec, shape, sizes) from None
+            raise _mismatch(function, name, spec, shape, sizes, leading=True) from None
     return sizes
 
 
@@ -115,8 +115,11 @@ def _dtype_of(value: Any) -> Any:
     return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
 
-def _mismatch(function: str, name: str, spec: str, shape: tuple[int, ...], sizes: dict[str, Any]) -> ValueError:
+def _mismatch(
+    function: str, name: str, spec: str, shape: tuple[int, ...], sizes: dict[str, Any], *, leading: bool = False
+) -> ValueError:
     wanted = ", ".join(spec.split())
-    bound = ", ".join(f"{axis} = {sizes[axis]}" for axis in spec.split() if axis in sizes and sizes[axis] != ())
+    axes = [axis for axis in spec.split() if axis in sizes and (axis != "..." or leading)]
+    bound = ", ".join(f"{axis} = {list(sizes[axis]) if axis == '...' else sizes[axis]}" for axis in axes)
     where = f" with {bound}" if bound else ""
     return ValueError(f"{function}: {name} must have shape [{wanted}]{where}, got {list(shape)}.")

@@ -220,7 +220,7 @@ def _in_chunks(render: Any, splats: dict[str, Any], cameras: dict[str, Any], chu
         stacked = jax.tree.map(lambda x: x[:whole].reshape(whole // chunk, chunk, *x.shape[1:]), split)
         images = jax.lax.map(render_chunk, stacked)
         parts.append([x.reshape(whole, *x.shape[2:]) for x in images])
-    if whole < count:
+    if whole < count or count == 0:
         parts.append(render_chunk(jax.tree.map(lambda x: x[whole:], split)))
     images = parts[0] if len(parts) == 1 else [jnp.concatenate(pair) for pair in zip(*parts, strict=True)]
     return RenderOutput(*(jnp.moveaxis(x, 0, -4) for x in images), info=None)

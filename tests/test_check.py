@@ -19,7 +19,7 @@ def test_letters_are_bound_on_first_use_and_leading_axes_broadcast():
         (jnp.zeros(3), "... N 3", r"f: b must have shape \[..., N, 3\] with N = 2, got \[3\]"),
         (jnp.zeros((2, 4)), "... N 3", r"got \[2, 4\]"),
         (jnp.zeros((3, 3)), "... N 3", r"with N = 2, got \[3, 3\]"),
-        (jnp.zeros((6, 2, 3)), "... N 3", r"got \[6, 2, 3\]"),
+        (jnp.zeros((6, 2, 3)), "... N 3", r"with ... = \[5\], N = 2, got \[6, 2, 3\]"),
         (jnp.zeros((1, 2, 3)), "N 3", r"f: b must have shape \[N, 3\] with N = 2, got \[1, 2, 3\]"),
     ],
 )

@@ -33,6 +33,11 @@ def test_downscaling_shrinks_pictures_and_intrinsics_per_axis(tmp_path):
     np.testing.assert_allclose(small.cameras.Ks[0, 1], full.cameras.Ks[0, 1] * 10 / 21, rtol=1e-6)
 
 
+def test_a_downscale_that_leaves_nothing_to_learn_from_is_refused(tmp_path):
+    with pytest.raises(InputError, match="downscale 100 leaves less than 8 pixels of a picture of"):
+        load_capture(write_capture(tmp_path), downscale=100)
+
+
 def test_missing_and_unreadable_pictures_are_counted_and_named_and_the_rest_stays_matched(tmp_path):
     folder = write_capture(tmp_path / "c", views=10)
     whole = load_capture(folder)

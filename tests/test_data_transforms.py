@@ -89,6 +89,7 @@ def flipped():
         ({"file_path": 7}, {}, "field 'file_path' must be a string, got 7"),
         ({}, {"fl_x": "wide"}, "field 'fl_x' must be a finite number, got 'wide'"),
         ({}, {"fl_x": -1.0}, "field 'fl_x' must be positive"),
+        ({}, {"camera_angle_x": 50.0}, "field 'camera_angle_x' is in radians and must be below pi, got 50.0"),
         ({}, {"fl_x": 1.0, "k1": float("nan")}, "field 'k1' must be a finite number, got nan"),
         ({}, {"fl_x": 1.0, "camera_model": "EQUIRECTANGULAR"}, "camera model 'EQUIRECTANGULAR' is not supported"),
         ({}, {"fl_x": 1.0, "is_fisheye": True}, "camera model is_fisheye is not supported"),

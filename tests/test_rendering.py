@@ -326,6 +326,13 @@ def test_nothing_visible_gives_background_and_zero_gradients():
         np.testing.assert_array_equal(g, 0)
 
 
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_no_cameras_give_no_pictures(chunk):
+    scene, colors = colored()
+    nobody = scene._replace(viewmats=scene.viewmats[:0], Ks=scene.Ks[:0])
+    assert render(nobody, colors, camera_chunk=chunk).colors.shape == (0, HEIGHT, WIDTH, 3)
+
+
 def test_bad_rows_change_nothing_else_and_get_zero_gradients():
     scene, colors = colored()
     weight = weight_like((3, HEIGHT, WIDTH, 3))

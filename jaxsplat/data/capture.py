@@ -17,6 +17,9 @@ from jaxsplat.io.ply import PointCloud, load_points
 HOLD_OUT_EVERY = 8
 """Every 8th view by name is kept out of training, the field's habit."""
 
+SMALLEST = 8
+"""Least width and height of a picture to learn from, in pixels."""
+
 _NAMES_SHOWN = 20
 
 
@@ -206,6 +209,10 @@ def _view(frame: Frame, pixels: np.ndarray, downscale: int, background: tuple[fl
     height, width = pixels.shape[:2]
     transparent = pixels.shape[-1] == 4 and bool((pixels[..., 3] < 255).any())
     pixels = composite(pixels, np.array(background if background is not None else (1.0, 1.0, 1.0)))
+    if min(width, height) < SMALLEST * downscale:
+        raise InputError(
+            f"{frame.where}: downscale {downscale} leaves less than {SMALLEST} pixels of a picture of {width}x{height}"
+        )
     pinhole = _pinhole(frame, width, height)
     picture = downscaled(undistort(pixels, frame.intrinsics(width, height), frame.distortion), downscale)
     K = _scaled(pinhole, picture.shape[1] / width, picture.shape[0] / height)
@@ -229,6 +236,8 @@ def _camera_notes(frame: Frame, view: _View) -> list[str]:
 def _pinhole(frame: Frame, width: int, height: int) -> np.ndarray:
     try:
         return undistorted_intrinsics(frame.intrinsics(width, height), frame.distortion, width, height)
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{frame.where}: {error}") from None
 

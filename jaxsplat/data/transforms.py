@@ -126,6 +126,8 @@ def _frame(path: Path, top: dict[str, Any], index: int, entry: Any) -> Frame:
     for key in ("fl_x", "fl_y", "w", "h", "camera_angle_x", "camera_angle_y"):
         if key in settings and not settings[key] > 0:
             raise InputError(f"{where}: field {key!r} must be positive, got {settings[key]}")
+        if key.startswith("camera_angle") and not settings.get(key, 1.0) < math.pi:
+            raise InputError(f"{where}: field {key!r} is in radians and must be below pi, got {settings[key]}")
     return Frame(
         name=file_path.removeprefix("./"),
         path=_picture(path.parent, file_path),

@@ -73,8 +73,9 @@ JAXSPLAT_INLINE Geometry2d Prepare(const Vec& x, const Vec& y, const Vec& a, con
   g.half_height = Sqrt(g.level) / g.l22;
   const Vec shear = Max(Min(g.l21 / g.l22, Vec(1e18f)), Vec(-1e18f));
   g.shear_y = g.half_height * shear / Sqrt(Fma(shear, shear, Vec(1.0f)));
-  const Vec sum = Abs(x) + Abs(y) + g.l11 + Abs(g.l21) + g.half_height + g.inv_l11 + opacity;
-  g.drawn = (alpha_min <= opacity) & (zero < a) & (zero < g.l22) & (sum < Vec(3e38f));
+  const Vec sum = Abs(x) + Abs(y) + g.l11 + Abs(g.l21) + g.half_height + g.inv_l11;
+  const Vec largest(3.4028235e38f);
+  g.drawn = (alpha_min <= opacity) & (opacity <= largest) & (zero < a) & (zero < g.l22) & (sum < largest);
   return g;
 }
 
