@@ -70,8 +70,8 @@ def call(
 ) -> list[jax.Array]:
     """Calls a kernel over any leading axes.
 
-    Operands are [leading axes, own axes]; all have the same number of leading axes, of equal size or 1. An axis of
-    size 1 is shared by the kernel, not copied. Under `jax.vmap` a new leading axis is added, so that one call serves
+    Operands are [leading axes, own axes], whose leading axes broadcast. An axis that is missing or of size 1 is shared
+    by the kernel, not copied. Under `jax.vmap` a new leading axis is added, so that one call serves
     any nesting.
 
     Args:
@@ -86,6 +86,10 @@ def call(
     """
     load()
     attributes = {name: _attribute(value) for name, value in attributes.items()}
+    most = max(o.ndim - rank for o, rank in zip(operands, operand_ranks, strict=True))
+    operands = [
+        o.reshape((1,) * (most - (o.ndim - rank)) + o.shape) for o, rank in zip(operands, operand_ranks, strict=True)
+    ]
 
     @custom_vmap
     def run(*operands: jax.Array) -> list[jax.Array]:

@@ -80,16 +80,16 @@ def intersect_tiles(
             means2d, radii, depths, conics=conics, opacities=opacities, width=width, height=height,
             tile_size=tile_size, capacity=capacity, sort=sort, alpha_min=alpha_min,
         )  # fmt: skip
-    n, leading = axes["N"], axes["..."]
-    absent = jnp.zeros((*leading, 0), jnp.float32)
+    n = axes["N"]
+    # What is not given is passed as an empty array.
     operands = [
         jax.lax.stop_gradient(a)
         for a in (
-            jnp.broadcast_to(means2d.astype(jnp.float32), (*leading, n, 2)),
-            jnp.broadcast_to(radii.astype(jnp.int32), (*leading, n, 2)),
-            jnp.broadcast_to(depths.astype(jnp.float32), (*leading, n)) if sort else absent,
-            absent[..., None] if conics is None else jnp.broadcast_to(conics.astype(jnp.float32), (*leading, n, 3)),
-            absent if opacities is None else jnp.broadcast_to(opacities.astype(jnp.float32), (*leading, n)),
+            means2d.astype(jnp.float32),
+            radii.astype(jnp.int32),
+            depths.astype(jnp.float32) if sort else jnp.zeros(0, jnp.float32),
+            jnp.zeros((0, 3), jnp.float32) if conics is None else conics.astype(jnp.float32),
+            jnp.zeros(0, jnp.float32) if opacities is None else opacities.astype(jnp.float32),
         )
     ]
     tiles = -(-height // tile_size) * -(-width // tile_size)

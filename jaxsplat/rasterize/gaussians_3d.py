@@ -173,8 +173,6 @@ def _native(
     ]
     absgrad = None if probe is None else probe.absgrad.astype(jnp.float32)
     *operands, absgrad = _ffi.vary_alike([*operands, absgrad])
-    leading_rank = max(o.ndim - rank for o, rank in zip(operands, _RANKS, strict=True))
-    operands = [_with_leading(o, rank, leading_rank) for o, rank in zip(operands, _RANKS, strict=True)]
     return _rasterize(settings, tuple(operands), absgrad)
 
 
@@ -217,11 +215,6 @@ def _backward(
 
 
 _rasterize.defvjp(_forward, _backward)
-
-
-def _with_leading(x: jax.Array, own_rank: int, leading_rank: int) -> jax.Array:
-    leading = x.ndim - own_rank
-    return x.reshape((1,) * (leading_rank - leading) + x.shape)
 
 
 def _sum_to(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:

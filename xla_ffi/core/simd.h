@@ -308,7 +308,6 @@ JAXSPLAT_INLINE Vec Keep(const Mask& m, const Vec& a) {
 
 // The same names for plain floats, so that the mathematics can be written once for both.
 inline float Sqrt(float a) { return __builtin_sqrtf(a); }
-inline float Abs(float a) { return __builtin_fabsf(a); }
 inline float Min(float a, float b) { return a < b ? a : b; }
 inline float Max(float a, float b) { return a > b ? a : b; }
 
