@@ -1,4 +1,4 @@
-// A vector of 16 floats (one 4x4 block of pixels) and its mask, for the instruction set this file is compiled for.
+// A vector of floats as wide as the instruction set that this file is compiled for has them, and its mask.
 //
 // Everything above the native operations is written once. Each instruction set has its own namespace, because the same
 // source is compiled several times into one module and inline functions of the same name would be merged by the linker.
@@ -163,147 +163,59 @@ struct Native {
 
 #endif
 
-// The kernels keep many vectors in registers: that takes inlining all the way, and members rather than arrays.
+// The kernels keep many vectors in registers: that takes inlining all the way.
 #define JAXSPLAT_INLINE inline __attribute__((always_inline))
 
-inline constexpr int kParts = 16 / Native::kLanes;
-
-// As many native vectors or masks as make sixteen lanes. Copied member by member: GCC moves a trivially copied struct
-// of vectors through memory, sixteen bytes at a time.
-template <class T, int kCount>
-struct Parts {
-  Parts<T, kCount / 2> low, high;
-
-  Parts() = default;
-  JAXSPLAT_INLINE Parts(const Parts<T, kCount / 2>& l, const Parts<T, kCount / 2>& h) : low(l), high(h) {}
-  JAXSPLAT_INLINE Parts(const Parts& other) : low(other.low), high(other.high) {}
-  JAXSPLAT_INLINE Parts& operator=(const Parts& other) {
-    low = other.low;
-    high = other.high;
-    return *this;
-  }
-};
-template <class T>
-struct Parts<T, 1> {
-  T value;
-
-  Parts() = default;
-  JAXSPLAT_INLINE Parts(const T& v) : value(v) {}
-  JAXSPLAT_INLINE Parts(const Parts& other) : value(other.value) {}
-  JAXSPLAT_INLINE Parts& operator=(const Parts& other) {
-    value = other.value;
-    return *this;
-  }
-};
-
-// f of the native vectors of all arguments.
-template <class Result, int kCount, class F, class... P>
-JAXSPLAT_INLINE Parts<Result, kCount> Map(const F& f, const P&... parts) {
-  if constexpr (kCount == 1) {
-    return {f(parts.value...)};
-  } else {
-    return {Map<Result, kCount / 2>(f, parts.low...), Map<Result, kCount / 2>(f, parts.high...)};
-  }
-}
-// Native vectors made by f(first lane).
-template <int kCount, class F>
-JAXSPLAT_INLINE Parts<Native::F, kCount> Make(const F& f, int lane = 0) {
-  if constexpr (kCount == 1) {
-    return {f(lane)};
-  } else {
-    return {Make<kCount / 2>(f, lane), Make<kCount / 2>(f, lane + kCount / 2 * Native::kLanes)};
-  }
-}
-template <class T, int kCount, class F>
-JAXSPLAT_INLINE void ForEach(const Parts<T, kCount>& parts, const F& f, int lane = 0) {
-  if constexpr (kCount == 1) {
-    f(parts.value, lane);
-  } else {
-    ForEach(parts.low, f, lane);
-    ForEach(parts.high, f, lane + kCount / 2 * Native::kLanes);
-  }
-}
+inline constexpr int kLanes = Native::kLanes;
 
 struct Mask {
-  Parts<Native::M, kParts> parts;
+  Native::M v;
 };
 
+// Copied by hand: GCC moves a trivially copied struct of a vector through memory.
 struct Vec {
-  Parts<Native::F, kParts> parts;
+  Native::F v;
 
   Vec() = default;
-  JAXSPLAT_INLINE explicit Vec(const Parts<Native::F, kParts>& p) : parts(p) {}
-  JAXSPLAT_INLINE explicit Vec(float a) {
-    const Native::F v = Native::Set(a);
-    parts = Make<kParts>([&](int) { return v; });
+  JAXSPLAT_INLINE explicit Vec(const Native::F& a) : v(a) {}
+  JAXSPLAT_INLINE explicit Vec(float a) : v(Native::Set(a)) {}
+  JAXSPLAT_INLINE Vec(const Vec& other) : v(other.v) {}
+  JAXSPLAT_INLINE Vec& operator=(const Vec& other) {
+    v = other.v;
+    return *this;
   }
-  static JAXSPLAT_INLINE Vec Load(const float* p) {
-    return Vec(Make<kParts>([&](int lane) { return Native::Load(p + lane); }));
-  }
-  static JAXSPLAT_INLINE Vec Gather(const float* p, const int32_t* index) {
-    return Vec(Make<kParts>([&](int lane) { return Native::Gather(p, index + lane); }));
-  }
-  JAXSPLAT_INLINE void Store(float* p) const {
-    ForEach(parts, [&](Native::F v, int lane) { Native::Store(p + lane, v); });
-  }
+  static JAXSPLAT_INLINE Vec Load(const float* p) { return Vec(Native::Load(p)); }
+  static JAXSPLAT_INLINE Vec Gather(const float* p, const int32_t* index) { return Vec(Native::Gather(p, index)); }
+  JAXSPLAT_INLINE void Store(float* p) const { Native::Store(p, v); }
 };
 
-#define JAXSPLAT_UNARY(Name, Native_)                                                    \
-  JAXSPLAT_INLINE Vec Name(const Vec& a) {                                               \
-    return Vec(Map<Native::F, kParts>([](Native::F x) { return Native_(x); }, a.parts)); \
-  }
-#define JAXSPLAT_BINARY(Name, Native_)                                                                            \
-  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b) {                                                          \
-    return Vec(Map<Native::F, kParts>([](Native::F x, Native::F y) { return Native_(x, y); }, a.parts, b.parts)); \
-  }
-#define JAXSPLAT_COMPARE(Name, Native_)                                                                        \
-  JAXSPLAT_INLINE Mask Name(const Vec& a, const Vec& b) {                                                      \
-    return {Map<Native::M, kParts>([](Native::F x, Native::F y) { return Native_(x, y); }, a.parts, b.parts)}; \
-  }
-#define JAXSPLAT_TERNARY(Name, Native_)                                                                                \
-  JAXSPLAT_INLINE Vec Name(const Vec& a, const Vec& b, const Vec& c) {                                                 \
-    return Vec(Map<Native::F, kParts>([](Native::F x, Native::F y, Native::F z) { return Native_(x, y, z); }, a.parts, \
-                                      b.parts, c.parts));                                                              \
-  }
+JAXSPLAT_INLINE Vec operator+(const Vec& a, const Vec& b) { return Vec(Native::Add(a.v, b.v)); }
+JAXSPLAT_INLINE Vec operator-(const Vec& a, const Vec& b) { return Vec(Native::Sub(a.v, b.v)); }
+JAXSPLAT_INLINE Vec operator*(const Vec& a, const Vec& b) { return Vec(Native::Mul(a.v, b.v)); }
+JAXSPLAT_INLINE Vec operator/(const Vec& a, const Vec& b) { return Vec(Native::Div(a.v, b.v)); }
+JAXSPLAT_INLINE Vec Min(const Vec& a, const Vec& b) { return Vec(Native::Min(a.v, b.v)); }
+JAXSPLAT_INLINE Vec Max(const Vec& a, const Vec& b) { return Vec(Native::Max(a.v, b.v)); }
+JAXSPLAT_INLINE Vec Scale(const Vec& a, const Vec& n) { return Vec(Native::Scale(a.v, n.v)); }
+JAXSPLAT_INLINE Vec Sqrt(const Vec& a) { return Vec(Native::Sqrt(a.v)); }
+JAXSPLAT_INLINE Vec Abs(const Vec& a) { return Vec(Native::Abs(a.v)); }
+JAXSPLAT_INLINE Vec Round(const Vec& a) { return Vec(Native::Round(a.v)); }
+JAXSPLAT_INLINE Vec Reciprocal(const Vec& a) { return Vec(Native::Reciprocal(a.v)); }
+// a b + c, c - a b, and -a b - c.
+JAXSPLAT_INLINE Vec Fma(const Vec& a, const Vec& b, const Vec& c) { return Vec(Native::Fma(a.v, b.v, c.v)); }
+JAXSPLAT_INLINE Vec Fnma(const Vec& a, const Vec& b, const Vec& c) { return Vec(Native::Fnma(a.v, b.v, c.v)); }
+JAXSPLAT_INLINE Vec Fnms(const Vec& a, const Vec& b, const Vec& c) { return Vec(Native::Fnms(a.v, b.v, c.v)); }
 
-JAXSPLAT_UNARY(Sqrt, Native::Sqrt)
-JAXSPLAT_UNARY(Abs, Native::Abs)
-JAXSPLAT_UNARY(Round, Native::Round)
-JAXSPLAT_UNARY(Reciprocal, Native::Reciprocal)
-JAXSPLAT_BINARY(operator+, Native::Add)
-JAXSPLAT_BINARY(operator-, Native::Sub)
-JAXSPLAT_BINARY(operator*, Native::Mul)
-JAXSPLAT_BINARY(operator/, Native::Div)
-JAXSPLAT_BINARY(Min, Native::Min)
-JAXSPLAT_BINARY(Max, Native::Max)
-JAXSPLAT_BINARY(Scale, Native::Scale)
-JAXSPLAT_COMPARE(operator<=, Native::LessEqual)
-JAXSPLAT_COMPARE(operator<, Native::Less)
-JAXSPLAT_TERNARY(Fma, Native::Fma)    // a b + c
-JAXSPLAT_TERNARY(Fnma, Native::Fnma)  // c - a b
-JAXSPLAT_TERNARY(Fnms, Native::Fnms)  // -a b - c
-
-#undef JAXSPLAT_UNARY
-#undef JAXSPLAT_BINARY
-#undef JAXSPLAT_COMPARE
-#undef JAXSPLAT_TERNARY
-
-JAXSPLAT_INLINE Mask operator&(const Mask& a, const Mask& b) {
-  return {Map<Native::M, kParts>([](Native::M x, Native::M y) { return Native::And(x, y); }, a.parts, b.parts)};
-}
-JAXSPLAT_INLINE uint32_t Bits(const Mask& m) {
-  uint32_t bits = 0;
-  ForEach(m.parts, [&](Native::M part, int lane) { bits |= Native::Bits(part) << lane; });
-  return bits;
-}
+JAXSPLAT_INLINE Mask operator<=(const Vec& a, const Vec& b) { return {Native::LessEqual(a.v, b.v)}; }
+JAXSPLAT_INLINE Mask operator<(const Vec& a, const Vec& b) { return {Native::Less(a.v, b.v)}; }
+JAXSPLAT_INLINE Mask operator&(const Mask& a, const Mask& b) { return {Native::And(a.v, b.v)}; }
+JAXSPLAT_INLINE uint32_t Bits(const Mask& m) { return Native::Bits(m.v); }
 JAXSPLAT_INLINE bool Any(const Mask& m) { return Bits(m) != 0; }
-JAXSPLAT_INLINE Vec Select(const Mask& m, const Vec& a, const Vec& b) {
-  return Vec(Map<Native::F, kParts>([](Native::M x, Native::F y, Native::F z) { return Native::Select(x, y, z); },
-                                    m.parts, a.parts, b.parts));
-}
+JAXSPLAT_INLINE Vec Select(const Mask& m, const Vec& a, const Vec& b) { return Vec(Native::Select(m.v, a.v, b.v)); }
 // a where the mask is set, else 0.
-JAXSPLAT_INLINE Vec Keep(const Mask& m, const Vec& a) {
-  return Vec(Map<Native::F, kParts>([](Native::M x, Native::F y) { return Native::Keep(x, y); }, m.parts, a.parts));
+JAXSPLAT_INLINE Vec Keep(const Mask& m, const Vec& a) { return Vec(Native::Keep(m.v, a.v)); }
+// out[i] = sum of the lanes of the i-th argument.
+JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec& d, float* out) {
+  Native::SumFour(a.v, b.v, c.v, d.v, out);
 }
 
 // The same names for plain floats, so that the mathematics can be written once for both.
@@ -335,21 +247,6 @@ JAXSPLAT_INLINE Vec Log2(const Vec& mantissa, const Vec& exponent) {
   p = Fma(s2, p, Vec(0.961796694f));
   p = Fma(s2, p, Vec(2.88539008f));
   return Fma(s, p, n);
-}
-
-// Sum of the native vectors.
-template <int kCount>
-JAXSPLAT_INLINE Native::F Fold(const Parts<Native::F, kCount>& parts) {
-  if constexpr (kCount == 1) {
-    return parts.value;
-  } else {
-    return Native::Add(Fold(parts.low), Fold(parts.high));
-  }
-}
-
-// out[i] = sum of the lanes of the i-th argument.
-JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec& d, float* out) {
-  Native::SumFour(Fold(a.parts), Fold(b.parts), Fold(c.parts), Fold(d.parts), out);
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -10,10 +10,10 @@
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
 
-// Sixteen splats as the sources are laid out, gathered field by field.
+// One vector of splats, field by field.
 struct PrepareBatch {
-  alignas(64) float x[kBlockPixels], y[kBlockPixels], a[kBlockPixels], b[kBlockPixels], schur[kBlockPixels];
-  alignas(64) float opacity[kBlockPixels], mantissa[kBlockPixels], exponent[kBlockPixels];
+  alignas(64) float x[kLanes], y[kLanes], a[kLanes], b[kLanes], schur[kLanes];
+  alignas(64) float opacity[kLanes], mantissa[kLanes], exponent[kLanes];
 
   void Load(const Splats2d& splats, int64_t id, float inv_alpha_min, int lane) {
     const float* conic = splats.conics + id * 3;
@@ -42,30 +42,25 @@ void SetNothing(Gaussian2d* g) {
   g->half_height = -1;
 }
 
-void PrepareSplats(const Splats2d& splats, const uint32_t* order, int64_t begin, int64_t end, double alpha_min,
-                   Gaussian2d* out) {
-  constexpr int64_t kAhead = 32;
-  const auto id_of = [&](int64_t r) { return order != nullptr ? int64_t{order[r]} : r; };
+// Those that are not visible are left as they are: no list has them.
+void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double alpha_min, Gaussian2d* out) {
   const float inv_alpha_min = static_cast<float>(1 / alpha_min);
   const int64_t inline_channels = splats.channels <= kInlineChannels ? splats.channels : 0;
   PrepareBatch in;
-  for (int64_t first = begin; first < end; first += kBlockPixels) {
-    const int n = static_cast<int>(std::min<int64_t>(kBlockPixels, end - first));
-    for (int i = 0; i < kBlockPixels; ++i) {
-      if (first + i + kAhead < end) {
-        const int64_t ahead = id_of(first + i + kAhead);
-        __builtin_prefetch(splats.means + ahead * 2);
-        __builtin_prefetch(splats.conics + ahead * 3);
-        __builtin_prefetch(splats.opacities + ahead);
-        if (inline_channels > 0) __builtin_prefetch(splats.colors + ahead * splats.channels);
-      }
-      in.Load(splats, id_of(first + std::min(i, n - 1)), inv_alpha_min, i);
+  int64_t ids[kLanes];
+  for (int64_t next = begin; next < end;) {
+    int n = 0;
+    for (; next < end && n < kLanes; ++next) {
+      ids[n] = next;
+      n += splats.radii == nullptr || splats.Visible(next);
     }
+    if (n == 0) break;
+    for (int i = 0; i < kLanes; ++i) in.Load(splats, ids[std::min(i, n - 1)], inv_alpha_min, i);
     const Geometry2d g = Prepare(Vec::Load(in.x), Vec::Load(in.y), Vec::Load(in.a), Vec::Load(in.b),
                                  Vec::Load(in.schur), Vec::Load(in.opacity), Vec(static_cast<float>(alpha_min)),
                                  Log2(Vec::Load(in.mantissa), Vec::Load(in.exponent)));
-    alignas(64) float l11[kBlockPixels], l21[kBlockPixels], l22[kBlockPixels], floor[kBlockPixels];
-    alignas(64) float half_height[kBlockPixels], shear_y[kBlockPixels], inv_l11[kBlockPixels], level[kBlockPixels];
+    alignas(64) float l11[kLanes], l21[kLanes], l22[kLanes], floor[kLanes];
+    alignas(64) float half_height[kLanes], shear_y[kLanes], inv_l11[kLanes], level[kLanes];
     g.l11.Store(l11);
     g.l21.Store(l21);
     g.l22.Store(l22);
@@ -76,9 +71,9 @@ void PrepareSplats(const Splats2d& splats, const uint32_t* order, int64_t begin,
     g.level.Store(level);
     const uint32_t drawn = Bits(g.drawn);
     for (int i = 0; i < n; ++i) {
-      Gaussian2d& to = out[first + i];
-      to.id = static_cast<int32_t>(id_of(first + i));
-      const float* color = splats.colors + int64_t{to.id} * splats.channels;
+      Gaussian2d& to = out[ids[i]];
+      to.id = static_cast<int32_t>(ids[i]);
+      const float* color = splats.colors + ids[i] * splats.channels;
       for (int64_t c = 0; c < kInlineChannels; ++c) to.color[c] = c < inline_channels ? color[c] : 0.0f;
       float not_finite = 0;  // becomes NaN
       for (int64_t c = 0; c < splats.channels; ++c) not_finite += color[c] * 0.0f;
@@ -120,20 +115,26 @@ struct TilesAlong {
 };
 
 // Exact: a tile counts where the ellipse alpha >= alpha_min meets the rectangle of its pixel centres.
-void EllipseRows(const Gaussian2d* splats, const ImageGrid& grid, int64_t begin, int64_t end, TileRows* rows) {
+void EllipseRows(const Gaussian2d* splats, const uint32_t* order, const ImageGrid& grid, int64_t begin, int64_t end,
+                 TileRows* rows) {
+  constexpr int64_t kAhead = 16;
   const TilesAlong tiles(grid.tile_size, grid.height, grid.tiles_y());
   for (int64_t r = begin; r < end; ++r) {
-    const float reach = splats[r].half_height + kExtentMargin;
-    const TileSpan span = tiles.Between(splats[r].y - reach, splats[r].y + reach);
+    if (r + kAhead < end) __builtin_prefetch(&splats[order[r + kAhead]]);
+    const Gaussian2d& g = splats[order[r]];
+    const float reach = g.half_height + kExtentMargin;
+    const TileSpan span = tiles.Between(g.y - reach, g.y + reach);
     rows[r] = {span.x0, span.x1};
   }
 }
 
-void EllipseSpans(const Gaussian2d* splats, const ImageGrid& grid, int64_t begin, int64_t end, const TileRows* rows,
-                  TileSpan* spans) {
+void EllipseSpans(const Gaussian2d* splats, const uint32_t* order, const ImageGrid& grid, int64_t begin, int64_t end,
+                  const TileRows* rows, TileSpan* spans) {
+  constexpr int64_t kAhead = 16;
   const TilesAlong tiles(grid.tile_size, grid.width, grid.tiles_x());
   for (int64_t r = begin; r < end; ++r) {
-    const Gaussian2d& g = splats[r];
+    if (r + kAhead < end) __builtin_prefetch(&splats[order[r + kAhead]]);
+    const Gaussian2d& g = splats[order[r]];
     for (int64_t row = rows[r].y0; row <= rows[r].y1; ++row) {
       const int64_t pixels = std::min(grid.tile_size, grid.height - row * grid.tile_size);
       const float y0 = static_cast<float>(row * grid.tile_size) + 0.5f - g.y;

@@ -15,37 +15,37 @@ namespace {
 constexpr int64_t kGrain = 1024;
 constexpr int64_t kMostChunks = 64;
 
-// Splats by rank, and their tile lists.
+// Splats by id, and their tile lists.
 struct Prepared {
   const Gaussian2d* splats;
   TileLists lists;
 };
 
-Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, const uint32_t* order, int64_t size,
-                          double alpha_min) {
-  auto* prepared = scratch.Take<Gaussian2d>(size);
-  const Chunks chunks(size, kGrain, kMostChunks);
+Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, double alpha_min) {
+  auto* prepared = scratch.Take<Gaussian2d>(splats.size);
+  const Chunks chunks(splats.size, kGrain, kMostChunks);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    BestTileKernels().prepare(splats, order, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
+    BestTileKernels().prepare(splats, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
   });
   return prepared;
 }
 
-TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Gaussian2d* splats, int64_t size) {
+TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Gaussian2d* prepared, int64_t n,
+                         const uint32_t* order, int64_t size) {
   return BucketByTile(
-      pool, scratch, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) { BestTileKernels().rows(splats, grid, begin, end, rows); },
+      pool, scratch, n, order, size, grid.tiles_x(), grid.tiles(),
+      [&](int64_t begin, int64_t end, TileRows* rows) { BestTileKernels().rows(prepared, order, grid, begin, end, rows); },
       [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
-        BestTileKernels().spans(splats, grid, begin, end, rows, spans);
+        BestTileKernels().spans(prepared, order, grid, begin, end, rows, spans);
       });
 }
 
 // By the boxes mean +- radii.
-TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const IntersectInput& input,
+TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats,
                       const uint32_t* order, int64_t size) {
-  const auto range = [&](int64_t rank, int axis, int64_t pixels, int64_t tiles) {
-    const int64_t i = int64_t{order[rank]} * 2 + axis;
-    const double radius = input.radii[i], mean = input.means[i], last = static_cast<double>(tiles);
+  const auto range = [&](int64_t id, int axis, int64_t pixels, int64_t tiles) {
+    const int64_t i = id * 2 + axis;
+    const double radius = splats.radii[i], mean = splats.means[i], last = static_cast<double>(tiles);
     const double side = static_cast<double>(grid.tile_size);
     if (mean - radius >= static_cast<double>(pixels))
       return TileSpan{0, -1};  // the last tile may reach beyond the image
@@ -54,44 +54,34 @@ TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
     return TileSpan{static_cast<int32_t>(low), static_cast<int32_t>(high) - 1};
   };
   return BucketByTile(
-      pool, scratch, size, grid.tiles_x(), grid.tiles(),
+      pool, scratch, splats.size, order, size, grid.tiles_x(), grid.tiles(),
       [&](int64_t begin, int64_t end, TileRows* rows) {
         for (int64_t r = begin; r < end; ++r) {
-          const TileSpan span = range(r, 1, grid.height, grid.tiles_y());
+          const TileSpan span = range(order[r], 1, grid.height, grid.tiles_y());
           rows[r] = {span.x0, span.x1};
         }
       },
       [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
         for (int64_t r = begin; r < end; ++r) {
-          for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y) *spans++ = range(r, 0, grid.width, grid.tiles_x());
+          for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y) *spans++ = range(order[r], 0, grid.width, grid.tiles_x());
         }
       });
 }
 
-Prepared PrepareWithGivenLists(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
-                               const Splats2d& splats) {
-  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, nullptr, splats.size, blend.alpha_min);
-  return {prepared, FromGivenLists(scratch, splats.size, grid.tiles(), splats.lists)};
-}
-
-bool Visible(const int32_t* radii, const float* depths, int64_t i) {
-  return radii[2 * i] > 0 && radii[2 * i + 1] > 0 && (depths == nullptr || std::isfinite(depths[i]));
-}
-
-Prepared PrepareByDepth(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
-                        const Splats2d& splats) {
-  uint32_t* order;
-  const int64_t size = OrderByDepth(
-      pool, scratch, splats.size, splats.depths, [&](int64_t i) { return Visible(splats.radii, splats.depths, i); },
-      &order);
-  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, order, size, blend.alpha_min);
-  return {prepared, BucketEllipses(pool, scratch, grid, prepared, size)};
+int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint32_t** order) {
+  return OrderByDepth(
+      pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
 }
 
 Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
                       const Splats2d& splats) {
-  return splats.lists.ids != nullptr ? PrepareWithGivenLists(pool, scratch, grid, blend, splats)
-                                     : PrepareByDepth(pool, scratch, grid, blend, splats);
+  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, blend.alpha_min);
+  if (splats.lists.ids != nullptr) {
+    return {prepared, FromGivenLists(scratch, splats.size, grid.tiles(), splats.lists)};
+  }
+  uint32_t* order;
+  const int64_t size = OrderByDepth(pool, scratch, splats, &order);
+  return {prepared, BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size)};
 }
 
 // Calls f(tile) for every tile that is on, the longest lists first so that no thread is left with a long one at the
@@ -118,7 +108,7 @@ TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& s
           blend,
           tile,
           prepared.splats,
-          prepared.lists.ranks + begin,
+          prepared.lists.list + begin,
           prepared.lists.tile_begin[tile + 1] - begin,
           splats.colors,
           splats.channels,
@@ -155,38 +145,29 @@ void SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t wi
   std::memcpy(result, sum, sizeof(sum));
 }
 
-// Adds the slots of one rank, in the order of its tiles, to the gradient of its splat.
-void ReduceRank(const TileLists& lists, const GradientSlots& slots, int64_t rank, int64_t id, const Splats2d& splats,
-                const SplatGradient& result) {
-  const int64_t begin = lists.slot_begin[rank], end = lists.slot_begin[rank + 1];
+// The gradient of one splat from its slots, in the order of its tiles.
+void ReduceSplat(const TileLists& lists, const GradientSlots& slots, int64_t id, const Splats2d& splats,
+                 const SplatGradient& result) {
+  const int64_t begin = lists.slot_begin[id], end = lists.slot_begin[id + 1];
   const int64_t width = (kMomentSlots + slots.channels + 3) / 4;
   Four sum[kMostFours];
   width == 3 ? SumSlots<3>(slots, begin, end, width, sum) : SumSlots<0>(slots, begin, end, width, sum);
-  Moments2d moments;
-  std::memcpy(&moments, sum, sizeof(moments));
-  const GaussianGradient2d g = EvaluateVjp(moments, splats.conics + id * 3, splats.opacities[id]);
-  // Each chunk of channels adds to what the ones before it left.
-  for (int k = 0; k < 2; ++k) result.means[id * 2 + k] += g.mean[k];
-  for (int k = 0; k < 3; ++k) result.conics[id * 3 + k] += g.conic[k];
-  result.opacities[id] += g.opacity;
-  if (result.absgrads != nullptr) {
-    result.absgrads[id * 2] += moments.abs_x;
-    result.absgrads[id * 2 + 1] += moments.abs_y;
-  }
   std::memcpy(result.colors + id * splats.channels + slots.first_channel, sum + kMomentSlots / 4,
               sizeof(float) * static_cast<size_t>(slots.channels));
-}
-
-void ClearGradient(Pool* pool, const Splats2d& splats, const SplatGradient& result) {
-  const Chunks chunks(splats.size, kGrain, kMostChunks);
-  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    const int64_t begin = chunks.begin(chunk), n = chunks.end(chunk) - begin;
-    std::fill_n(result.means + begin * 2, n * 2, 0.0f);
-    std::fill_n(result.conics + begin * 3, n * 3, 0.0f);
-    std::fill_n(result.colors + begin * splats.channels, n * splats.channels, 0.0f);
-    std::fill_n(result.opacities + begin, n, 0.0f);
-    if (result.absgrads != nullptr) std::fill_n(result.absgrads + begin * 2, n * 2, 0.0f);
-  });
+  Moments2d moments;
+  std::memcpy(&moments, sum, sizeof(moments));
+  // Where there are no slots the conic and the opacity may be anything.
+  const GaussianGradient2d g =
+      begin < end ? EvaluateVjp(moments, splats.conics + id * 3, splats.opacities[id]) : GaussianGradient2d{};
+  // Each chunk of channels adds to what the ones before it left.
+  const auto write = [&](float* to, float value) { *to = slots.first_pass ? value : *to + value; };
+  for (int k = 0; k < 2; ++k) write(result.means + id * 2 + k, g.mean[k]);
+  for (int k = 0; k < 3; ++k) write(result.conics + id * 3 + k, g.conic[k]);
+  write(result.opacities + id, g.opacity);
+  if (result.absgrads != nullptr) {
+    write(result.absgrads + id * 2, moments.abs_x);
+    write(result.absgrads + id * 2 + 1, moments.abs_y);
+  }
 }
 
 }  // namespace
@@ -207,7 +188,6 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
 
 void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
                        const TileMask& mask, const PictureGradient& gradient, const SplatGradient& result) {
-  ClearGradient(pool, splats, result);
   Scratch scratch;
   const Prepared prepared = PrepareImage(pool, scratch, grid, blend, splats);
   const TileLists& lists = prepared.lists;
@@ -218,62 +198,45 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   for (int64_t first = 0; first < splats.channels; first += most) {
     const int64_t channels = std::min(most, splats.channels - first);
     std::memset(touched, 0, static_cast<size_t>(lists.entries));
-    GradientSlots slots{
-        lists.slots, values, stride, touched, splats.conics, first, channels, first == 0, result.absgrads != nullptr};
+    const GradientSlots slots{values, stride,   touched,    splats.conics,
+                              first,  channels, first == 0, result.absgrads != nullptr};
     ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
       Scratch local;
-      GradientSlots here = slots;
-      here.slots += lists.tile_begin[tile];
       BestTileKernels().backward(
-          MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))), gradient, here);
+          MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))), gradient, slots);
     });
-    const Chunks chunks(lists.size, kGrain, kMostChunks);
+    const Chunks chunks(splats.size, kGrain, kMostChunks);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-      constexpr int64_t kAhead = 8;
-      for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-        if (lists.slot_begin[r] == lists.slot_begin[r + 1]) continue;
-        if (r + kAhead < chunks.end(chunk)) {
-          const int64_t ahead = prepared.splats[r + kAhead].id;
-          __builtin_prefetch(result.means + ahead * 2, 1);
-          __builtin_prefetch(result.conics + ahead * 3, 1);
-          __builtin_prefetch(result.opacities + ahead, 1);
-          __builtin_prefetch(result.colors + ahead * splats.channels, 1);
-          __builtin_prefetch(splats.conics + ahead * 3);
-        }
-        ReduceRank(lists, slots, r, prepared.splats[r].id, splats, result);
-      }
+      for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) ReduceSplat(lists, slots, i, splats, result);
     });
   }
 }
 
 void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output) {
   Scratch scratch;
+  Splats2d splats{};
+  splats.size = input.size;
+  splats.means = input.means;
+  splats.radii = input.radii;
+  splats.depths = input.depths;
+  splats.conics = input.conics;
+  splats.opacities = input.opacities;
   uint32_t* order;
-  const int64_t size = OrderByDepth(
-      pool, scratch, input.size, input.depths, [&](int64_t i) { return Visible(input.radii, input.depths, i); },
-      &order);
-  TileLists lists;
-  if (input.conics != nullptr) {
-    Splats2d splats{};
-    splats.size = input.size;
-    splats.means = input.means;
-    splats.conics = input.conics;
-    splats.opacities = input.opacities;
-    const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, order, size, input.alpha_min);
-    lists = BucketEllipses(pool, scratch, grid, prepared, size);
-  } else {
-    lists = BucketBoxes(pool, scratch, grid, input, order, size);
-  }
+  const int64_t size = OrderByDepth(pool, scratch, splats, &order);
+  const TileLists lists =
+      input.conics != nullptr
+          ? BucketEllipses(pool, scratch, grid, PrepareSplats(pool, scratch, splats, input.alpha_min), input.size, order,
+                           size)
+          : BucketBoxes(pool, scratch, grid, splats, order, size);
   *output.count = static_cast<int32_t>(lists.entries);
   for (int64_t t = 0; t <= grid.tiles(); ++t) {
     output.tile_offsets[t] = static_cast<int32_t>(std::min(lists.tile_begin[t], input.capacity));
   }
   const int64_t kept = std::min(lists.entries, input.capacity);
-  for (int64_t i = 0; i < kept; ++i) output.gaussian_ids[i] = static_cast<int32_t>(order[lists.ranks[i]]);
+  for (int64_t i = 0; i < kept; ++i) output.gaussian_ids[i] = static_cast<int32_t>(lists.list[i].id);
   std::fill(output.gaussian_ids + kept, output.gaussian_ids + input.capacity, -1);
-  std::fill_n(output.tiles_per_gaussian, input.size, 0);
-  for (int64_t r = 0; r < size; ++r) {
-    output.tiles_per_gaussian[order[r]] = static_cast<int32_t>(lists.slot_begin[r + 1] - lists.slot_begin[r]);
+  for (int64_t i = 0; i < input.size; ++i) {
+    output.tiles_per_gaussian[i] = static_cast<int32_t>(lists.slot_begin[i + 1] - lists.slot_begin[i]);
   }
 }
 

@@ -10,13 +10,18 @@
 
 namespace jaxsplat {
 
+// A splat that touches a tile, and where its gradient from that tile goes.
+struct TileEntry {
+  uint32_t id, slot;
+};
+
 // One tile of an image and its list of splats, nearest first.
 struct TileJob {
   ImageGrid grid;
   BlendRule blend;
   int64_t tile;
-  const Gaussian2d* splats;  // by rank
-  const uint32_t* ranks;     // [size]
+  const Gaussian2d* splats;  // by id
+  const TileEntry* entries;  // [size]
   int64_t size;
   const float* colors;  // [N, channels], by id
   int64_t channels;
@@ -26,8 +31,7 @@ struct TileJob {
 // Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros
 // to a multiple of four, and is written only if touched[slot] becomes 1.
 struct GradientSlots {
-  const uint32_t* slots;  // [size] slot of each entry of the tile
-  float* values;          // [entries, stride]
+  float* values;  // [entries, stride]
   int64_t stride;
   uint8_t* touched;                 // [entries]
   const float* conics;              // [N, 3], by id
@@ -47,11 +51,13 @@ struct TileRows {
 
 struct TileKernels {
   const char* name;
-  // Splats [begin, end) of an order (or of the arrays, without one), prepared.
-  void (*prepare)(const Splats2d&, const uint32_t* order, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
-  // The tiles that prepared splats touch: their rows, then the spans of all rows one after another.
-  void (*rows)(const Gaussian2d*, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
-  void (*spans)(const Gaussian2d*, const ImageGrid&, int64_t begin, int64_t end, const TileRows*, TileSpan*);
+  // Splats [begin, end), prepared as far as they are visible.
+  void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
+  // The tiles that prepared splats [begin, end) of an order touch: their rows, then the spans of all rows one after
+  // another.
+  void (*rows)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
+  void (*spans)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, const TileRows*,
+                TileSpan*);
   void (*forward)(const TileJob&, const Picture&);
   void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
 };

@@ -1,9 +1,13 @@
 // Forward and backward pass over one tile. Included by one source file per instruction set.
 //
-// Forward, block by block: transmittance and colors stay in registers. Backward, splat by splat: its gradient is summed
-// over the whole tile in registers and written once.
+// Forward, group by group: transmittance and colors stay in
+// registers. Backward, splat by splat: its gradient is summed over the whole tile in registers and written once.
+//
+// Both passes evaluate a run of splats or groups first and composite afterwards. What is composited then hits at least
+// one pixel, without a branch that depends on it, and the chains of dependent operations are half as long.
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/simd.h"
 #include "cpu/prepare.inc.h"
@@ -21,7 +25,14 @@ inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
   return job.colors + int64_t{g.id} * job.channels;
 }
 
-// Splats whose colors still have to be added to a block of more than kInlineChannels channels: with a few at a time,
+// What one splat does at one group: opacity times falloff, 0 where it does not hit. Returns whether it hits.
+JAXSPLAT_INLINE bool EvaluateGroup(const Gaussian2d& g, const Vec& x, const Vec& y, float* raw) {
+  const Evaluation2d e = Evaluate(g, x, y);
+  Keep(e.hit, Vec(g.opacity) * Exp2(e.minus_q)).Store(raw);
+  return Any(e.hit);
+}
+
+// Splats whose colors still have to be added to a group of more than kInlineChannels channels: with a few at a time,
 // each accumulator is loaded and stored once for all of them.
 struct ColorQueue {
   static constexpr int kSize = 8;
@@ -31,54 +42,58 @@ struct ColorQueue {
 
   void Flush(float* accumulators, int64_t channels) {
     for (int64_t c = 0; c < channels; ++c) {
-      Vec sum = Vec::Load(accumulators + c * kBlockPixels);
+      Vec sum = Vec::Load(accumulators + c * kLanes);
       for (int i = 0; i < size; ++i) sum = Fma(weight[i], Vec(color[i][c]), sum);
-      sum.Store(accumulators + c * kBlockPixels);
+      sum.Store(accumulators + c * kLanes);
     }
     size = 0;
   }
 };
 
-template <int kD>
-struct ForwardBlock {
-  Vec x, y, last;
+template <int kD, bool kGeneral>
+struct ForwardGroup {
+  Vec last;
   Vec transmittance;  // behind the last splat that was blended
-  Composited pixels;
+  Composited<kGeneral> pixels;
   Vec color[kD > 0 ? kD : 1];
 };
 
-// Blends the splats of `todo` into one block. Returns false when all pixels of the block have ended.
+// Blends the splats of `todo` into one group. Returns false when all its pixels have ended.
 template <int kD, bool kGeneral>
-bool BlendBlock(const TileJob& job, const Rule& rule, const Batch& batch, uint64_t todo, ForwardBlock<kD>& state,
-                float* accumulators) {
+bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64 todo, const Vec& x, const Vec& y,
+                ForwardGroup<kD, kGeneral>& state, float* accumulators) {
+  constexpr int kRun = 16;
+  alignas(64) float raw[kRun][kLanes];
+  const Gaussian2d* hits[kRun];
   // Copies, so that they can stay in registers.
-  const Vec x = state.x, y = state.y;
   Vec last = state.last, transmittance = state.transmittance;
-  Composited pixels = state.pixels;
+  Composited<kGeneral> pixels = state.pixels;
   Vec color[kD > 0 ? kD : 1];
   for (int c = 0; c < kD; ++c) color[c] = state.color[c];
   ColorQueue queue;
   bool alive = true;
-  for (; todo != 0; todo &= todo - 1) {
-    const Gaussian2d& g = batch.splats[__builtin_ctzll(todo)];
-    const Evaluation2d e = Evaluate(g, x, y);
-    if (!Any(e.hit)) continue;
-    const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), Vec(g.opacity) * Exp2(e.minus_q)));
-    const Step step = Composite<kGeneral>(rule, alpha, e.hit, &pixels);
-    float id;
-    __builtin_memcpy(&id, &g.id, sizeof(id));
-    last = Select(step.blended, Vec(id), last);
-    transmittance = Select(step.blended, pixels.product, transmittance);
-    if constexpr (kD > 0) {
-      for (int c = 0; c < kD; ++c) color[c] = Fma(step.weight, Vec(g.color[c]), color[c]);
-    } else {
-      queue.weight[queue.size] = step.weight;
-      queue.color[queue.size] = ColorOf<kD>(job, g);
-      if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
+  while (todo != 0 && alive) {
+    int n = 0;
+    for (int i = 0; i < kRun && todo != 0; ++i, todo &= todo - 1) {
+      hits[n] = &batch.splats[__builtin_ctzll(todo)];
+      n += EvaluateGroup(*hits[n], x, y, raw[n]);
     }
-    if (!Any(step.alive)) {
-      alive = false;
-      break;
+    for (int i = 0; i < n && alive; ++i) {
+      const Gaussian2d& g = *hits[i];
+      const Vec alpha = Min(Vec(rule.alpha_max), Vec::Load(raw[i]));
+      const Step step = Composite<kGeneral>(rule, alpha, &pixels);
+      float id;
+      __builtin_memcpy(&id, &g.id, sizeof(id));
+      last = Select(step.blended, Vec(id), last);
+      transmittance = Select(step.blended, pixels.product, transmittance);
+      if constexpr (kD > 0) {
+        for (int c = 0; c < kD; ++c) color[c] = Fma(step.weight, Vec(g.color[c]), color[c]);
+      } else {
+        queue.weight[queue.size] = step.weight;
+        queue.color[queue.size] = ColorOf<kD>(job, g);
+        if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
+      }
+      alive = Any(step.alive);
     }
   }
   if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
@@ -93,48 +108,63 @@ template <int kD, bool kGeneral>
 void ForwardTile(const TileJob& job, const Picture& picture) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
-  ForwardBlock<kD> blocks[kMaxBlocks];
-  uint64_t alive = 0;
+  const PixelCentres centres(grid);
+  ForwardGroup<kD, kGeneral> groups[kMaxBlocks * kGroups];
+  bool alive[kMaxBlocks * kGroups];
   const int32_t none = -1;
   float no_id;
   __builtin_memcpy(&no_id, &none, sizeof(no_id));
-  for (int b = 0; b < grid.count; ++b) {
-    ForwardBlock<kD>& block = blocks[b];
-    const Mask inside = grid.Centres(b, &block.x, &block.y);
-    block.pixels = Composited(inside);
-    block.transmittance = Vec(1.0f);
-    block.last = Vec(no_id);
-    for (Vec& c : block.color) c = Vec(0.0f);
-    if (Any(inside)) alive |= uint64_t{1} << b;
+  for (int i = 0; i < grid.count * kGroups; ++i) {
+    ForwardGroup<kD, kGeneral>& group = groups[i];
+    const Mask inside = centres.Inside(grid, i / kGroups, i % kGroups);
+    group.pixels = Composited<kGeneral>(inside);
+    group.transmittance = Vec(1.0f);
+    group.last = Vec(no_id);
+    for (Vec& c : group.color) c = Vec(0.0f);
+    alive[i] = Any(inside);
   }
-  const int64_t block_floats = kBlockPixels * job.channels;
-  if constexpr (kD == 0)
-    __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * block_floats));
+  const int64_t group_floats = kLanes * job.channels;
+  if constexpr (kD == 0) {
+    __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * kGroups * group_floats));
+  }
   Batch batch;
-  for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
-    batch.Load(job, grid, start);
-    for (uint64_t left = alive; left != 0; left &= left - 1) {
-      const int b = __builtin_ctzll(left);
-      if (batch.touching[b] == 0) continue;
-      if (!BlendBlock<kD, kGeneral>(job, rule, batch, batch.touching[b], blocks[b], job.scratch + b * block_floats)) {
-        alive &= ~(uint64_t{1} << b);
+  Bits64 splats_of[kMaxBlocks];
+  bool any = true;
+  for (int64_t start = 0; start < job.size && any; start += kBatch) {
+    batch.Load(job, start);
+    batch.SplatsOfBlocks(grid, splats_of);
+    any = false;
+    for (int i = 0; i < kBatch; ++i) Batch::Prefetch(job, start, i);
+    for (int i = 0; i < grid.count * kGroups; ++i) {
+      const int block = i / kGroups;
+      if (alive[i] && splats_of[block] != 0) {
+        alive[i] = BlendGroup<kD, kGeneral>(job, rule, batch, splats_of[block], centres.x(block),
+                                            centres.y(block, i % kGroups), groups[i], job.scratch + i * group_floats);
       }
+      any |= alive[i];
     }
   }
+  alignas(64) float values[kBlockPixels];
   for (int b = 0; b < grid.count; ++b) {
-    grid.Store(picture.transmittances, 1, b, blocks[b].transmittance);
-    grid.Store(picture.last_ids, 1, b, blocks[b].last);
+    const auto store = [&](auto* image, int64_t stride, const auto& value) {
+      for (int k = 0; k < kGroups; ++k) value(b * kGroups + k).Store(values + k * kLanes);
+      grid.Store(image, stride, b, values);
+    };
+    store(picture.transmittances, 1, [&](int i) { return groups[i].transmittance; });
+    store(reinterpret_cast<float*>(picture.last_ids), 1, [&](int i) { return groups[i].last; });
     for (int64_t c = 0; c < job.channels; ++c) {
-      const Vec color =
-          kD > 0 ? blocks[b].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + b * block_floats + c * kBlockPixels);
-      grid.Store(picture.colors + c, job.channels, b, color);
+      store(picture.colors + c, job.channels, [&](int i) {
+        return kD > 0 ? groups[i].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + i * group_floats + c * kLanes);
+      });
     }
   }
 }
 
-struct BackwardBlock {
-  Vec x, y, behind;
-  Composited pixels;
+template <int kD, bool kGeneral>
+struct alignas(64) BackwardGroup {
+  float v_color[kD > 0 ? kD : 1][kLanes];  // cotangents, if they are few
+  float behind[kLanes];
+  Composited<kGeneral> pixels;
 };
 
 // Sums of one splat's gradient over the pixels of a tile, lane by lane; those of the colors too if they are few.
@@ -148,42 +178,42 @@ struct LaneSums {
   }
 };
 
-// One splat at one block. `v_colors` holds the block's cotangents [channels, 16]; `more` is where the color gradients
-// are summed, in the same layout, if kD is 0. Sets *any if the splat hits a pixel. Returns false when all pixels of the
-// block have ended.
-template <int kD, bool kGeneral, bool kAbs>
-JAXSPLAT_INLINE bool AccumulateBlock(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
-                                     const float* v_colors, int64_t channels, BackwardBlock& s,
-                                     LaneSums<kD, kAbs>& sums, float* more, bool* any) {
-  const Evaluation2d e = Evaluate(g, s.x, s.y);
-  if (!Any(e.hit)) return true;
-  *any = true;
-  const Vec raw = Vec(g.opacity) * Exp2(e.minus_q);
-  const Vec alpha = Keep(e.hit, Min(Vec(rule.alpha_max), raw));
-  const Step step = Composite<kGeneral>(rule, alpha, e.hit, &s.pixels);
+// One splat at one group that it hits. If kD is 0, `v_colors` holds the group's cotangents [channels, lanes], and `more`
+// is where the color gradients are summed, in the same layout. Returns false when all pixels of the group have ended.
+template <int kD, bool kGeneral, bool kAbs, bool kClamped>
+JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
+                                     const float* v_colors, int64_t channels, const Vec& raw, const Vec& x,
+                                     const Vec& y, BackwardGroup<kD, kGeneral>& s, LaneSums<kD, kAbs>& sums,
+                                     float* more) {
+  const Vec alpha = kClamped ? Min(Vec(rule.alpha_max), raw) : raw;
+  const Step step = Composite<kGeneral>(rule, alpha, &s.pixels);
   Vec color_dot(0.0f);
   if constexpr (kD > 0) {
     for (int c = 0; c < kD; ++c) {
-      const Vec v = Vec::Load(v_colors + c * kBlockPixels);
+      const Vec v = Vec::Load(s.v_color[c]);
       color_dot = c == 0 ? Vec(color[c]) * v : Fma(Vec(color[c]), v, color_dot);
       sums.color[c] = Fma(step.weight, v, sums.color[c]);
     }
   } else {
     for (int64_t c = 0; c < channels; ++c) {
-      const Vec v = Vec::Load(v_colors + c * kBlockPixels);
+      const Vec v = Vec::Load(v_colors + c * kLanes);
       color_dot = Fma(Vec(color[c]), v, color_dot);
-      Fma(step.weight, v, Vec::Load(more + c * kBlockPixels)).Store(more + c * kBlockPixels);
+      Fma(step.weight, v, Vec::Load(more + c * kLanes)).Store(more + c * kLanes);
     }
   }
+  Vec behind = Vec::Load(s.behind);
+  Vec m = CompositeVjp(step, alpha, color_dot, &behind);
+  behind.Store(s.behind);
   // Where the opacity is clamped, the geometry has no influence.
-  const Vec m = CompositeVjp(step, raw <= Vec(rule.alpha_max), alpha, color_dot, &s.behind);
-  const Vec mx = m * e.dx, my = m * e.dy;
+  if constexpr (kClamped) m = Keep(raw <= Vec(rule.alpha_max), m);
+  const Vec dx = x - Vec(g.x), dy = y - Vec(g.y);
+  const Vec mx = m * dx, my = m * dy;
   sums.m = sums.m + m;
   sums.x = sums.x + mx;
   sums.y = sums.y + my;
-  sums.xx = Fma(mx, e.dx, sums.xx);
-  sums.xy = Fma(mx, e.dy, sums.xy);
-  sums.yy = Fma(my, e.dy, sums.yy);
+  sums.xx = Fma(mx, dx, sums.xx);
+  sums.xy = Fma(mx, dy, sums.xy);
+  sums.yy = Fma(my, dy, sums.yy);
   if constexpr (kAbs) {
     sums.abs_x = sums.abs_x + Abs(Fma(Vec(conic[0]), mx, Vec(conic[1]) * my));
     sums.abs_y = sums.abs_y + Abs(Fma(Vec(conic[1]), mx, Vec(conic[2]) * my));
@@ -202,72 +232,117 @@ JAXSPLAT_INLINE void WriteSlot(const LaneSums<kD, kAbs>& sums, const float* more
     SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots);
   } else {
     for (int64_t c = 0; c < channels; c += 4) {
-      const auto color = [&](int64_t k) { return c + k < channels ? Vec::Load(more + (c + k) * kBlockPixels) : zero; };
+      const auto color = [&](int64_t k) { return c + k < channels ? Vec::Load(more + (c + k) * kLanes) : zero; };
       SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots + c);
     }
   }
 }
 
-// Sets up one block: its cotangents are copied to v_colors [channels, 16]. Returns whether it has pixels in the image.
-inline bool LoadBlock(const TileJob& job, const BlockGrid& grid, const PictureGradient& gradient,
-                      const GradientSlots& slots, int b, BackwardBlock& s, float* v_colors) {
-  const Mask inside = grid.Centres(b, &s.x, &s.y);
-  s.pixels = Composited(inside);
-  s.behind = Vec(0.0f);
-  for (int64_t c = 0; c < slots.channels; ++c) {
-    const int64_t channel = slots.first_channel + c;
-    const Vec v = grid.Load(gradient.v_colors + channel, job.channels, b);
-    v.Store(v_colors + c * kBlockPixels);
-    s.behind = Fma(v, grid.Load(gradient.colors + channel, job.channels, b), s.behind);
+// Sets up the groups of one block; if kD is 0, their cotangents are copied to v_colors [groups, channels, lanes].
+// Returns which groups have pixels in the image.
+template <int kD, bool kGeneral>
+unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const PixelCentres& centres,
+                   const PictureGradient& gradient, const GradientSlots& slots, int b,
+                   BackwardGroup<kD, kGeneral>* groups, float* v_colors) {
+  const int64_t channels = kD > 0 ? kD : slots.channels;
+  unsigned alive = 0;
+  for (int k = 0; k < kGroups; ++k) {
+    const Mask inside = centres.Inside(grid, b, k);
+    groups[k].pixels = Composited<kGeneral>(inside);
+    alive |= static_cast<unsigned>(Any(inside)) << k;
+    if (!grid.WhollyInside(b)) {
+      __builtin_memset(groups[k].behind, 0, sizeof(groups[k].behind));
+      if constexpr (kD > 0) {
+        __builtin_memset(groups[k].v_color, 0, sizeof(groups[k].v_color));
+      } else {
+        __builtin_memset(v_colors + k * channels * kLanes, 0, sizeof(float) * static_cast<size_t>(channels * kLanes));
+      }
+    }
   }
-  if (slots.first_pass) {
-    s.behind = Fma(grid.Load(gradient.transmittances, 1, b), grid.Load(gradient.v_transmittances, 1, b), s.behind);
-  }
-  return Any(inside);
+  grid.ForEachPixel(b, [&](int i, int64_t pixel) {
+    BackwardGroup<kD, kGeneral>& group = groups[i / kLanes];
+    float* const to = kD > 0 ? group.v_color[0] : v_colors + i / kLanes * channels * kLanes;
+    const int64_t first = pixel * job.channels + slots.first_channel;
+    float sum = slots.first_pass ? gradient.transmittances[pixel] * gradient.v_transmittances[pixel] : 0.0f;
+    for (int64_t c = 0; c < channels; ++c) {
+      const float v = gradient.v_colors[first + c];
+      to[c * kLanes + i % kLanes] = v;
+      sum += v * gradient.colors[first + c];
+    }
+    group.behind[i % kLanes] = sum;
+  });
+  return alive;
 }
 
 template <int kD, bool kGeneral, bool kAbs>
 void BackwardTile(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
+  const PixelCentres centres(grid);
   const int64_t channels = kD > 0 ? kD : slots.channels;
-  const int64_t block_floats = kBlockPixels * channels;
-  BackwardBlock blocks[kMaxBlocks];
-  uint64_t alive = 0;
+  const int64_t group_floats = kLanes * channels;
+  BackwardGroup<kD, kGeneral> groups[kMaxBlocks * kGroups];
+  grid.Prefetch(gradient.v_colors, job.channels);
+  grid.Prefetch(gradient.colors, job.channels);
+  grid.Prefetch(gradient.v_transmittances, 1);
+  grid.Prefetch(gradient.transmittances, 1);
+  // The groups of each block that have not ended, and the blocks that have such groups.
+  unsigned groups_alive[kMaxBlocks];
+  Bits64 alive = 0;
   for (int b = 0; b < grid.count; ++b) {
-    if (LoadBlock(job, grid, gradient, slots, b, blocks[b], job.scratch + b * block_floats)) alive |= uint64_t{1} << b;
+    groups_alive[b] = LoadBlock(job, grid, centres, gradient, slots, b, groups + b * kGroups,
+                                job.scratch + b * kGroups * group_floats);
+    if (groups_alive[b] != 0) alive |= Bits64{1} << b;
   }
   // Behind the cotangents of the blocks.
-  float* const more = job.scratch + grid.count * block_floats;
+  float* const more = job.scratch + grid.count * kGroups * group_floats;
   Batch batch;
+  Bits64 blocks_of[kBatch];
+  constexpr int kRun = 8;
+  alignas(64) float raw[kRun * kMaxBlocks * kGroups][kLanes];
+  int hits[kRun * kMaxBlocks * kGroups];
   for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
-    batch.Load(job, grid, start);
-    uint64_t blocks_of[kBatch] = {};
-    for (int b = 0; b < grid.count; ++b) {
-      for (uint64_t left = batch.touching[b]; left != 0; left &= left - 1) {
-        blocks_of[__builtin_ctzll(left)] |= uint64_t{1} << b;
-      }
-    }
-    for (int i = 0; i < batch.size; ++i) {
-      uint64_t left = blocks_of[i] & alive;
-      if (left == 0) continue;
-      const Gaussian2d& g = batch.splats[i];
-      const float* conic = slots.conics + int64_t{g.id} * 3;
-      const float* color = ColorOf<kD>(job, g) + slots.first_channel;
-      LaneSums<kD, kAbs> sums;
-      if constexpr (kD == 0) __builtin_memset(more, 0, sizeof(float) * static_cast<size_t>(block_floats));
-      bool any = false;
-      for (; left != 0; left &= left - 1) {
-        const int b = __builtin_ctzll(left);
-        if (!AccumulateBlock<kD, kGeneral, kAbs>(rule, g, color, conic, job.scratch + b * block_floats, channels,
-                                                 blocks[b], sums, more, &any)) {
-          alive &= ~(uint64_t{1} << b);
+    batch.Load(job, start);
+    batch.BlocksOfSplats(grid, blocks_of);
+    for (int first = 0; first < batch.size; first += kRun) {
+      const int end = first + kRun < batch.size ? first + kRun : batch.size;
+      int n = 0;
+      int ends[kRun];
+      for (int i = first; i < end; ++i) {
+        Batch::Prefetch(job, start, i);
+        for (Bits64 left = blocks_of[i] & alive; left != 0; left &= left - 1) {
+          const int b = __builtin_ctzll(left);
+          for (int k = 0; k < kGroups; ++k) {
+            hits[n] = b * kGroups + k;
+            n += EvaluateGroup(batch.splats[i], centres.x(b), centres.y(b, k), raw[n]);
+          }
         }
+        ends[i - first] = n;
       }
-      if (!any) continue;
-      const uint32_t slot = slots.slots[start + i];
-      WriteSlot(sums, more, channels, slots.values + slot * slots.stride);
-      slots.touched[slot] = 1;
+      int h = 0;
+      for (int i = first; i < end; ++i) {
+        if (h == ends[i - first]) continue;
+        const Gaussian2d& g = batch.splats[i];
+        const float* conic = slots.conics + int64_t{g.id} * 3;
+        const float* color = ColorOf<kD>(job, g) + slots.first_channel;
+        LaneSums<kD, kAbs> sums;
+        if constexpr (kD == 0) __builtin_memset(more, 0, sizeof(float) * static_cast<size_t>(group_floats));
+        const auto accumulate = [&](auto clamped) {
+          for (; h < ends[i - first]; ++h) {
+            const int group = hits[h], block = group / kGroups;
+            if (!AccumulateGroup<kD, kGeneral, kAbs, decltype(clamped)::value>(
+                    rule, g, color, conic, job.scratch + group * group_floats, channels, Vec::Load(raw[h]),
+                    centres.x(block), centres.y(block, group % kGroups), groups[group], sums, more)) {
+              groups_alive[block] &= ~(1u << group % kGroups);
+              if (groups_alive[block] == 0) alive &= ~(Bits64{1} << block);
+            }
+          }
+        };
+        g.opacity <= rule.alpha_max ? accumulate(std::false_type()) : accumulate(std::true_type());
+        const int64_t slot = job.entries[start + i].slot;
+        WriteSlot(sums, more, channels, slots.values + slot * slots.stride);
+        slots.touched[slot] = 1;
+      }
     }
   }
 }

@@ -47,11 +47,16 @@ void SortPairs(Pool* pool, Scratch& scratch, int64_t n, uint32_t** keys, uint32_
   }
 }
 
-void ThrowTooMany(int64_t entries) {
-  throw std::invalid_argument(
-      "one image has " + std::to_string(entries) +
-      " tile intersections, more than the 2147483647 that its lists can hold; render it in parts or "
-      "with a larger tile_size");
+void Accumulate(int64_t n, int64_t* sums) {
+  sums[0] = 0;
+  for (int64_t i = 0; i < n; ++i) sums[i + 1] += sums[i];
+}
+
+void CheckEntries(int64_t entries) {
+  if (entries <= INT32_MAX) return;
+  throw std::invalid_argument("one image has " + std::to_string(entries) +
+                              " tile intersections, more than the 2147483647 that its lists can hold; render it in "
+                              "parts or with a larger tile_size");
 }
 
 }  // namespace internal
@@ -71,23 +76,22 @@ TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const Gi
     }
   }
   const int64_t entries = tile_begin[tiles];
-  int64_t* slot_begin = scratch.Take<int64_t>(size + 2);
-  std::fill_n(slot_begin, size + 2, int64_t{0});
-  uint32_t* ranks = scratch.Take<uint32_t>(entries);
-  uint32_t* slots = scratch.Take<uint32_t>(entries);
+  auto* slot_begin = scratch.Take<uint32_t>(size + 2);
+  std::fill_n(slot_begin, size + 2, 0u);
+  auto* list = scratch.Take<TileEntry>(entries);
   for (int64_t i = tile_begin[0]; i < entries; ++i) {
     const int32_t id = lists.ids[i];
     if (id < 0 || id >= size) {
       throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(size) + "), got " +
                                   std::to_string(id) + " at " + std::to_string(i));
     }
-    ranks[i] = static_cast<uint32_t>(id);
+    list[i].id = static_cast<uint32_t>(id);
     ++slot_begin[id + 2];
   }
-  for (int64_t r = 0; r < size; ++r) slot_begin[r + 2] += slot_begin[r + 1];
-  // Now slot_begin[r + 1] is where rank r begins; counting up makes it where rank r + 1 begins.
-  for (int64_t i = tile_begin[0]; i < entries; ++i) slots[i] = static_cast<uint32_t>(slot_begin[ranks[i] + 1]++);
-  return {size, entries, tile_begin, ranks, slots, slot_begin};
+  for (int64_t i = 0; i < size; ++i) slot_begin[i + 2] += slot_begin[i + 1];
+  // Now [i + 1] is where splat i begins; counting up makes it where splat i + 1 begins.
+  for (int64_t i = tile_begin[0]; i < entries; ++i) list[i].slot = slot_begin[list[i].id + 1]++;
+  return {entries, tile_begin, list, slot_begin};
 }
 
 }  // namespace jaxsplat

@@ -2,7 +2,9 @@
 #ifndef JAXSPLAT_CPU_TILE_LISTS_H_
 #define JAXSPLAT_CPU_TILE_LISTS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
@@ -11,26 +13,25 @@
 
 namespace jaxsplat {
 
-// Splats have ranks: their position in the order in which they are blended. Each (rank, tile) pair is an entry. The
-// entries of one rank are numbered one after another (its slots), and so are those of one tile (its list).
+// Each (splat, tile) pair is an entry. Those of one splat have numbers, its slots, one after another; those of one tile
+// are its list.
 struct TileLists {
-  int64_t size = 0;           // number of ranks
-  int64_t entries = 0;        // number of (rank, tile) pairs
-  const int64_t* tile_begin;  // [tiles + 1] where each tile's list begins
-  const uint32_t* ranks;      // [entries] by tile
-  const uint32_t* slots;      // [entries] by tile: number of the entry when counted by rank
-  const int64_t* slot_begin;  // [size + 1] where the slots of each rank begin
+  int64_t entries = 0;
+  const int64_t* tile_begin;   // [tiles + 1] where each tile's list begins
+  const TileEntry* list;       // [entries] by tile, in the order in which they are blended
+  const uint32_t* slot_begin;  // [N + 1] where each splat's slots begin, by id
 };
 
 // Ids in [0, n) with keep(id) set, ordered by (depth, id), or by id alone without depths. Returns their number.
 template <class Keep>
 int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depths, const Keep& keep, uint32_t** order);
 
-// Buckets ranks by tile. rows(rank) gives the rows of tiles that a rank may touch and span(rank, row) the tiles of one
-// of them, empty where x0 > x1.
+// Lists the splats of each tile in the order given: `size` of the n splats, the others touching no tile. For positions
+// [begin, end) of the order, fill_rows(begin, end, rows) writes the rows of tiles that each splat may touch, and
+// fill_spans(begin, end, rows, spans) the tiles of one of these rows after another, empty where x0 > x1.
 template <class Rows, class Spans>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles,
-                       const Rows& fill_rows, const Spans& fill_spans);
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* order, int64_t size, int64_t tiles_x,
+                       int64_t tiles, const Rows& fill_rows, const Spans& fill_spans);
 
 // The lists made by a caller, checked: throws std::invalid_argument that names what is wrong.
 TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
@@ -54,7 +55,11 @@ inline uint32_t DepthKey(float depth) {
 // Stable radix sort of ids by keys. The results end in *keys and *ids.
 void SortPairs(Pool* pool, Scratch& scratch, int64_t n, uint32_t** keys, uint32_t** ids);
 
-[[noreturn]] void ThrowTooMany(int64_t entries);
+// Turns the numbers in sums[1, n] into where each begins, sums[n] being their total.
+void Accumulate(int64_t n, int64_t* sums);
+
+// Throws if there are too many.
+void CheckEntries(int64_t entries);
 
 }  // namespace internal
 
@@ -86,81 +91,61 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depth
 }
 
 template <class Rows, class Spans>
-TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles_x, int64_t tiles,
-                       const Rows& fill_rows, const Spans& fill_spans) {
+TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* order, int64_t size, int64_t tiles_x,
+                       int64_t tiles, const Rows& fill_rows, const Spans& fill_spans) {
   const Chunks chunks(size, internal::kGrain, internal::kMostChunks);
-  // Rows of each rank, then the span in each row, kept so that they are computed once.
-  TileRows* row_range = scratch.Take<TileRows>(size);
-  int64_t* span_begin = scratch.Take<int64_t>(size + 1);
-  int64_t* chunk_begin = scratch.Take<int64_t>(chunks.count + 1);
+  // Rows of each splat, then the span in each row, kept so that they are computed once.
+  auto* rows = scratch.Take<TileRows>(size);
+  auto* span_begin = scratch.Take<int64_t>(chunks.count + 1);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    fill_rows(chunks.begin(chunk), chunks.end(chunk), rows);
     int64_t total = 0;
-    fill_rows(chunks.begin(chunk), chunks.end(chunk), row_range);
-    for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-      span_begin[r] = total;
-      total += std::max(0, row_range[r].y1 - row_range[r].y0 + 1);
-    }
-    chunk_begin[chunk + 1] = total;
+    for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) total += std::max(0, rows[r].y1 - rows[r].y0 + 1);
+    span_begin[chunk + 1] = total;
   });
-  chunk_begin[0] = 0;
-  for (int64_t chunk = 0; chunk < chunks.count; ++chunk) chunk_begin[chunk + 1] += chunk_begin[chunk];
-  TileSpan* spans = scratch.Take<TileSpan>(chunk_begin[chunks.count]);
-  int64_t* slot_begin = scratch.Take<int64_t>(size + 1);
-  int64_t* slot_chunk = scratch.Take<int64_t>(chunks.count + 1);
-  uint32_t* counts = scratch.Take<uint32_t>(chunks.count * tiles);  // per chunk and tile
+  internal::Accumulate(chunks.count, span_begin);
+  auto* spans = scratch.Take<TileSpan>(span_begin[chunks.count]);
+  auto* next = scratch.Take<uint32_t>(chunks.count * tiles);  // per chunk and tile: first their number
+  auto* slot_begin = scratch.Take<uint32_t>(n + 1);           // by id: first their number
+  std::fill_n(slot_begin, n + 1, 0u);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    uint32_t* count = counts + chunk * tiles;
-    std::fill_n(count, tiles, 0u);
-    fill_spans(chunks.begin(chunk), chunks.end(chunk), row_range, spans + chunk_begin[chunk]);
-    int64_t total = 0;
+    std::fill_n(next + chunk * tiles, tiles, 0u);
+    TileSpan* span = spans + span_begin[chunk];
+    fill_spans(chunks.begin(chunk), chunks.end(chunk), rows, span);
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-      span_begin[r] += chunk_begin[chunk];
-      slot_begin[r] = total;
-      const TileSpan* s = spans + span_begin[r];
-      for (int32_t y = row_range[r].y0; y <= row_range[r].y1; ++y, ++s) {
-        uint32_t* row = count + y * tiles_x;
-        for (int32_t x = s->x0; x <= s->x1; ++x) ++row[x];
-        total += std::max(0, s->x1 - s->x0 + 1);
+      int32_t touched = 0;
+      for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y, ++span) {
+        uint32_t* row = next + chunk * tiles + y * tiles_x;
+        for (int32_t x = span->x0; x <= span->x1; ++x) ++row[x];
+        touched += std::max(0, span->x1 - span->x0 + 1);
       }
+      slot_begin[order[r]] = static_cast<uint32_t>(touched);
     }
-    slot_chunk[chunk + 1] = total;
   });
-  slot_chunk[0] = 0;
-  for (int64_t chunk = 0; chunk < chunks.count; ++chunk) slot_chunk[chunk + 1] += slot_chunk[chunk];
-  const int64_t entries = slot_chunk[chunks.count];
-  if (entries > INT32_MAX) internal::ThrowTooMany(entries);
-  // counts becomes where each chunk writes next within each tile.
-  int64_t* tile_begin = scratch.Take<int64_t>(tiles + 1);
+  auto* tile_begin = scratch.Take<int64_t>(tiles + 1);
   int64_t at = 0;
   for (int64_t t = 0; t < tiles; ++t) {
     tile_begin[t] = at;
     for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
-      const uint32_t here = counts[chunk * tiles + t];
-      counts[chunk * tiles + t] = static_cast<uint32_t>(at);
-      at += here;
+      at += std::exchange(next[chunk * tiles + t], static_cast<uint32_t>(at));
     }
   }
   tile_begin[tiles] = at;
-  uint32_t* ranks = scratch.Take<uint32_t>(entries);
-  uint32_t* slots = scratch.Take<uint32_t>(entries);
+  internal::CheckEntries(at);
+  uint32_t slot = 0;
+  for (int64_t i = 0; i <= n; ++i) slot += std::exchange(slot_begin[i], slot);
+  auto* list = scratch.Take<TileEntry>(at);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    uint32_t* next = counts + chunk * tiles;
+    const TileSpan* span = spans + span_begin[chunk];
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
-      slot_begin[r] += slot_chunk[chunk];
-      auto slot = static_cast<uint32_t>(slot_begin[r]);
-      const TileSpan* s = spans + span_begin[r];
-      for (int32_t y = row_range[r].y0; y <= row_range[r].y1; ++y, ++s) {
-        uint32_t* row = next + y * tiles_x;
-        for (int32_t x = s->x0; x <= s->x1; ++x) {
-          const uint32_t position = row[x]++;
-          ranks[position] = static_cast<uint32_t>(r);
-          slots[position] = slot++;
-        }
+      TileEntry entry{order[r], slot_begin[order[r]]};
+      for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y, ++span) {
+        uint32_t* row = next + chunk * tiles + y * tiles_x;
+        for (int32_t x = span->x0; x <= span->x1; ++x, ++entry.slot) list[row[x]++] = entry;
       }
     }
   });
-  slot_begin[size] = entries;
-  return {size, entries, tile_begin, ranks, slots, slot_begin};
+  return {at, tile_begin, list, slot_begin};
 }
 
 }  // namespace jaxsplat

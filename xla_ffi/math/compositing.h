@@ -19,15 +19,22 @@ struct Rule {
         blend_last(rule.blend_last) {}
 };
 
-// Sixteen pixels on their way through the splats.
+// Pixels on their way through the splats.
+template <bool kGeneral>
 struct Composited {
   // Product of 1 - alpha over all splats so far. It only falls, so a pixel has ended where it is not above
   // transmittance_min: no state is needed, and from splat to splat the only chain is one multiplication.
   Vec product;
-  Vec count;  // splats blended so far; only looked at if kGeneral
 
   // Pixels outside the image have ended before they begin.
-  explicit Composited(const Mask& inside) : product(Keep(inside, Vec(1.0f))), count(Vec(0.0f)) {}
+  explicit Composited(const Mask& inside) : product(Keep(inside, Vec(1.0f))) {}
+  Composited() = default;
+};
+template <>
+struct Composited<true> : Composited<false> {
+  Vec count;  // splats blended so far
+
+  explicit Composited(const Mask& inside) : Composited<false>(inside), count(Vec(0.0f)) {}
   Composited() = default;
 };
 
@@ -39,9 +46,10 @@ struct Step {
 
 // One splat in front of what is still to come; alpha is 0 where it does not hit.
 template <bool kGeneral>
-JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Mask& hit, Composited* pixels) {
+JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, Composited<kGeneral>* pixels) {
   const Vec minimum(rule.transmittance_min);
   const Vec before = pixels->product;
+  const Mask hit = Vec(0.0f) < alpha;
   pixels->product = before * (Vec(1.0f) - alpha);
   Step step;
   step.alive = minimum < pixels->product;
@@ -57,14 +65,13 @@ JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, const Mask& h
   return step;
 }
 
-// alpha dL/dalpha of a splat, where `where` is set and it is blended. `behind` is what the loss's linear form gets from
+// alpha dL/dalpha of a splat, 0 where it is not blended. `behind` is what the loss's linear form gets from
 // behind the splat: the sum over later splats of weight (color . gradient), and the final transmittance times its
 // gradient. On entry it still has the splat's own part. dL/dalpha = T (color . gradient) - behind / (1 - alpha).
-JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Mask& where, const Vec& alpha, const Vec& color_dot,
-                                 Vec* behind) {
+JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Vec& alpha, const Vec& color_dot, Vec* behind) {
   const Vec own = step.weight * color_dot;
   *behind = *behind - own;
-  return Keep(where & step.blended, Fnma(*behind, alpha * Reciprocal(Vec(1.0f) - alpha), own));
+  return Keep(step.blended, Fnma(*behind, alpha * Reciprocal(Vec(1.0f) - alpha), own));
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -48,7 +48,7 @@ inline GaussianGradient2d EvaluateVjp(const Moments2d& s, const float* conic, fl
 
 namespace JAXSPLAT_ISA {
 
-// The geometry of sixteen splats, as fields of Gaussian2d.
+// The geometry of a vector of splats, as fields of Gaussian2d.
 struct Geometry2d {
   Vec x, y, l11, l21, l22, floor, opacity, half_height, shear_y, inv_l11, level;
   Mask drawn;  // not so: transparent, not finite, or not positive definite

@@ -2,6 +2,7 @@
 #ifndef JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
 #define JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
 
+#include <cmath>
 #include <cstdint>
 
 namespace jaxsplat {
@@ -37,6 +38,11 @@ struct Splats2d {
   const float* depths;     // [N], unused with given lists
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
+
+  // Whether splat i takes part where the lists are found here.
+  bool Visible(int64_t i) const {
+    return radii[2 * i] > 0 && radii[2 * i + 1] > 0 && (depths == nullptr || std::isfinite(depths[i]));
+  }
 };
 
 struct TileMask {
