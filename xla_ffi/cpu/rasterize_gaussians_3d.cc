@@ -84,21 +84,31 @@ Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
   return {prepared, BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size)};
 }
 
-// Calls f(tile) for every tile that is on, the longest lists first so that no thread is left with a long one at the
-// end.
+// Calls f(tile) for every tile that is on. Threads take runs of neighbours, which share splats and gradient slots; the
+// runs become shorter towards the end, so that no thread is left with a long one.
 template <class F>
 void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t tiles, const TileMask& mask,
                  const F& f) {
-  auto* order = scratch.Take<int32_t>(tiles);
-  int64_t on = 0;
-  for (int64_t t = 0; t < tiles; ++t) {
-    if (mask[t]) order[on++] = static_cast<int32_t>(t);
+  constexpr int64_t kRunsAhead = 4;  // what is left is shared into so many runs per thread
+  constexpr int64_t kTileCost = 16;  // of an empty tile, in entries
+  const auto cost = [&](int64_t t) { return mask[t] ? lists.tile_begin[t + 1] - lists.tile_begin[t] + kTileCost : 0; };
+  int64_t left = 0;
+  for (int64_t t = 0; t < tiles; ++t) left += cost(t);
+  const int64_t runs_left = pool != nullptr ? kRunsAhead * pool->NumThreads() : 1;
+  auto* begin = scratch.Take<int64_t>(tiles + 1);
+  int64_t runs = 0;
+  for (int64_t t = 0; t < tiles; ++runs) {
+    begin[runs] = t;
+    const int64_t end = left - left / runs_left;
+    do left -= cost(t++);
+    while (t < tiles && left > end);
   }
-  if (pool != nullptr) {
-    const auto length = [&](int32_t t) { return lists.tile_begin[t + 1] - lists.tile_begin[t]; };
-    std::stable_sort(order, order + on, [&](int32_t a, int32_t b) { return length(a) > length(b); });
-  }
-  ParallelFor(pool, on, [&](int64_t i) { f(int64_t{order[i]}); });
+  begin[runs] = tiles;
+  ParallelFor(pool, runs, [&](int64_t run) {
+    for (int64_t t = begin[run]; t < begin[run + 1]; ++t) {
+      if (mask[t]) f(t);
+    }
+  });
 }
 
 TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const Prepared& prepared,
