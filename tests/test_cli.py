@@ -1,6 +1,7 @@
 """The command line: exit codes, one-line errors, and the commands that use what training leaves."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -110,3 +111,9 @@ def test_demo_makes_a_capture_trains_it_and_leaves_everything(tmp_path, capsys):
     assert "Held-out views: PSNR" in capsys.readouterr().out
     assert (tmp_path / "result" / "point_cloud.ply").is_file() and (tmp_path / "capture/transforms.json").is_file()
     assert main(arguments) == 0, "a second demo replaces the first"
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "jaxsplat", "--help"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "train" in done.stdout

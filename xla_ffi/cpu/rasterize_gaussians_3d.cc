@@ -34,7 +34,9 @@ TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, co
                          const uint32_t* order, int64_t size) {
   return BucketByTile(
       pool, scratch, n, order, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) { BestTileKernels().rows(prepared, order, grid, begin, end, rows); },
+      [&](int64_t begin, int64_t end, TileRows* rows) {
+        BestTileKernels().rows(prepared, order, grid, begin, end, rows);
+      },
       [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
         BestTileKernels().spans(prepared, order, grid, begin, end, rows, spans);
       });
@@ -69,15 +71,14 @@ TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
 }
 
 int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint32_t** order) {
-  return OrderByDepth(
-      pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
+  return OrderByDepth(pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
 }
 
 Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
                       const Splats2d& splats) {
   const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, blend.alpha_min);
   if (splats.lists.ids != nullptr) {
-    return {prepared, FromGivenLists(scratch, splats.size, grid.tiles(), splats.lists)};
+    return {prepared, FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists)};
   }
   uint32_t* order;
   const int64_t size = OrderByDepth(pool, scratch, splats, &order);
@@ -235,8 +236,8 @@ void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& inp
   const int64_t size = OrderByDepth(pool, scratch, splats, &order);
   const TileLists lists =
       input.conics != nullptr
-          ? BucketEllipses(pool, scratch, grid, PrepareSplats(pool, scratch, splats, input.alpha_min), input.size, order,
-                           size)
+          ? BucketEllipses(pool, scratch, grid, PrepareSplats(pool, scratch, splats, input.alpha_min), input.size,
+                           order, size)
           : BucketBoxes(pool, scratch, grid, splats, order, size);
   *output.count = static_cast<int32_t>(lists.entries);
   for (int64_t t = 0; t <= grid.tiles(); ++t) {

@@ -50,8 +50,8 @@ struct BlockGrid {
     }
   }
 
-  // Fetches the tile's part of an image of `stride` values a pixel ahead of time: its rows lie apart, which no processor
-  // foresees.
+  // Fetches the tile's part of an image of `stride` values a pixel ahead of time: its rows lie apart, which no
+  // processor foresees.
   void Prefetch(const float* image, int64_t stride) const {
     constexpr int64_t kLine = 64 / sizeof(float);
     const int64_t end_row = row + side * kBlockSide < height ? row + side * kBlockSide : height;

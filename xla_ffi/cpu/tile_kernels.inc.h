@@ -178,8 +178,9 @@ struct LaneSums {
   }
 };
 
-// One splat at one group that it hits. If kD is 0, `v_colors` holds the group's cotangents [channels, lanes], and `more`
-// is where the color gradients are summed, in the same layout. Returns false when all pixels of the group have ended.
+// One splat at one group that it hits. If kD is 0, `v_colors` holds the group's cotangents [channels, lanes], and
+// `more` is where the color gradients are summed, in the same layout. Returns false when all pixels of the group have
+// ended.
 template <int kD, bool kGeneral, bool kAbs, bool kClamped>
 JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
                                      const float* v_colors, int64_t channels, const Vec& raw, const Vec& x,

@@ -61,7 +61,7 @@ void CheckEntries(int64_t entries) {
 
 }  // namespace internal
 
-TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists) {
+TileLists FromGivenLists(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists) {
   if (lists.count > lists.capacity) {
     throw std::invalid_argument("tiles: " + std::to_string(lists.count) + " intersections exceed the capacity of " +
                                 std::to_string(lists.capacity) + ", so the lists are incomplete");
@@ -76,21 +76,38 @@ TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const Gi
     }
   }
   const int64_t entries = tile_begin[tiles];
-  auto* slot_begin = scratch.Take<uint32_t>(size + 2);
-  std::fill_n(slot_begin, size + 2, 0u);
+  // Few chunks: each counts every splat. Their number leaves no trace in the result.
+  constexpr int64_t kMostCounts = 8;
+  const Chunks chunks(entries - tile_begin[0], 4 * internal::kGrain,
+                      pool != nullptr ? std::min(pool->NumThreads(), kMostCounts) : 1);
+  auto* next = scratch.Take<uint32_t>(chunks.count * size);  // per chunk and splat: first their number
+  auto* slot_begin = scratch.Take<uint32_t>(size + 1);
   auto* list = scratch.Take<TileEntry>(entries);
-  for (int64_t i = tile_begin[0]; i < entries; ++i) {
-    const int32_t id = lists.ids[i];
-    if (id < 0 || id >= size) {
-      throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(size) + "), got " +
-                                  std::to_string(id) + " at " + std::to_string(i));
-    }
-    list[i].id = static_cast<uint32_t>(id);
-    ++slot_begin[id + 2];
+  const auto for_each = [&](int64_t chunk, const auto& f) {
+    const int64_t end = tile_begin[0] + chunks.end(chunk);
+    for (int64_t i = tile_begin[0] + chunks.begin(chunk); i < end; ++i) f(i, next + chunk * size);
+  };
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    std::fill_n(next + chunk * size, size, 0u);
+    for_each(chunk, [&](int64_t i, uint32_t* count) {
+      const int32_t id = lists.ids[i];
+      if (id < 0 || id >= size) {
+        throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(size) + "), got " +
+                                    std::to_string(id) + " at " + std::to_string(i));
+      }
+      list[i].id = static_cast<uint32_t>(id);
+      ++count[id];
+    });
+  });
+  uint32_t slot = 0;
+  for (int64_t id = 0; id < size; ++id) {
+    slot_begin[id] = slot;
+    for (int64_t chunk = 0; chunk < chunks.count; ++chunk) slot += std::exchange(next[chunk * size + id], slot);
   }
-  for (int64_t i = 0; i < size; ++i) slot_begin[i + 2] += slot_begin[i + 1];
-  // Now [i + 1] is where splat i begins; counting up makes it where splat i + 1 begins.
-  for (int64_t i = tile_begin[0]; i < entries; ++i) list[i].slot = slot_begin[list[i].id + 1]++;
+  slot_begin[size] = slot;
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    for_each(chunk, [&](int64_t i, uint32_t* at) { list[i].slot = at[list[i].id]++; });
+  });
   return {entries, tile_begin, list, slot_begin};
 }
 

@@ -34,7 +34,7 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* 
                        int64_t tiles, const Rows& fill_rows, const Spans& fill_spans);
 
 // The lists made by a caller, checked: throws std::invalid_argument that names what is wrong.
-TileLists FromGivenLists(Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
+TileLists FromGivenLists(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
 
 // ---------------------------------------------------------------------------------------------------------------------
 
