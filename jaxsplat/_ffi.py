@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import re
 from collections.abc import Sequence
 from importlib import metadata
@@ -21,7 +22,16 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 _PREFIX = "jaxsplat.v1."
-_TARGETS = ("rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_backward", "intersect_tiles")
+_MALLOPT = {"arena_max": -8, "mmap_threshold": -3, "trim_threshold": -1}
+"""Of glibc."""
+
+_TARGETS = (
+    "rasterize_gaussians_3d_forward",
+    "rasterize_gaussians_3d_backward",
+    "intersect_tiles",
+    "adam",
+    "materialize",
+)
 
 
 @functools.cache
@@ -107,6 +117,67 @@ def call(
         return run(*batched), [True] * len(results)
 
     return run(*operands)
+
+
+def materialize(x: jax.Array) -> jax.Array:
+    """Returns x, and keeps the compiler from computing it more than once or in another shape.
+
+    `lax.optimization_barrier` does neither for XLA on a CPU, which removes it before it fuses loops.
+    """
+    if x.dtype != np.float32 or not available(jax.default_backend()):
+        return lax.optimization_barrier(x)
+    load()
+    result = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    same = jax.ffi.ffi_call(_PREFIX + "materialize", result, vmap_method="broadcast_all", input_output_aliases={0: 0})(
+        x
+    )
+    return _vary_like(same, [x])
+
+
+def adam(
+    values: jax.Array, first: jax.Array, second: jax.Array, gradient: jax.Array, rule: jax.Array, **attributes: float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """One step of Adam in one pass, in place where the arrays are donated.
+
+    Args:
+      values: parameters, of any shape.
+      first: moments.
+      second: moments.
+      gradient: of the parameters.
+      rule: [3] learning rate, and 1 - beta^t for both moments.
+      **attributes: beta1, beta2 and epsilon.
+
+    Returns:
+      The new values and moments.
+    """
+    load()
+    results = [jax.ShapeDtypeStruct(values.shape, values.dtype)] * 3
+    operands = (values, first, second, gradient, rule)
+    outputs = jax.ffi.ffi_call(
+        _PREFIX + "adam", results, vmap_method="sequential", input_output_aliases={0: 0, 1: 1, 2: 2}
+    )(*operands, **{name: _attribute(value) for name, value in attributes.items()})
+    new_values, new_first, new_second = (_vary_like(output, operands) for output in outputs)
+    return new_values, new_first, new_second
+
+
+def keep_freed_memory() -> bool:
+    """Lets the C library keep what is freed, instead of handing it back and fetching it again at the next step.
+
+    On a CPU, XLA allocates its buffers anew in each call. With glibc's defaults the large ones are fresh pages of the
+    system, which cost about a fifth of a training step. Call it before the first use of JAX; the process then keeps up
+    to 2 GiB that it no longer needs. `jaxsplat train` and `jaxsplat demo` do.
+
+    Returns:
+      Whether the C library took the settings: False where it is not glibc.
+
+    Example:
+      >>> jaxsplat.train.keep_freed_memory()
+      True
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    # One arena: the others hold no more than 64 MiB each.
+    settings = {"arena_max": 1, "mmap_threshold": 1 << 30, "trim_threshold": (1 << 31) - 1}
+    return mallopt is not None and all([mallopt(_MALLOPT[name], value) == 1 for name, value in settings.items()])
 
 
 def vary_alike(arrays: Sequence[Any]) -> list[Any]:

@@ -9,9 +9,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxsplat import _ffi
 from jaxsplat.types import Splats
 
 State = TypeVar("State")
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-15
+"""Of Adam. An epsilon this small, as everywhere in the field, because gradients of splats are small."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,25 +79,69 @@ def splat_adam(
       >>> state = optimizer.init(splats)
       >>> updates, state = optimizer.update(gradients, state)
     """
-    chosen = LearningRates() if rates is None else rates
 
     # Optax types pytrees as unions of arrays, to which no NamedTuple fits: hence Any.
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Splats, jax.Array]:
         del params
-        means = means_rate(state, chosen, steps=steps, scene_scale=scene_scale).astype(updates.means.dtype)
-        scaled = Splats(
-            means=-means * updates.means,
-            quats=-chosen.quats * updates.quats,
-            log_scales=-chosen.log_scales * updates.log_scales,
-            logit_opacities=-chosen.logit_opacities * updates.logit_opacities,
-            sh_dc=-chosen.sh_dc * updates.sh_dc,
-            sh_rest=-chosen.sh_rest * updates.sh_rest,
-        )
-        return scaled, state + 1
+        by_group = _rates(state, rates, updates, steps, scene_scale)
+        return jax.tree.map(lambda rate, update: -rate * update, by_group, updates), state + 1
 
     # One Adam for all groups: its moments stay a `Splats` each, which `zero_moments` can find.
     scale_by_rates = optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
-    return optax.chain(optax.scale_by_adam(eps=1e-15), scale_by_rates)
+    return optax.chain(optax.scale_by_adam(BETA1, BETA2, EPSILON), scale_by_rates)
+
+
+def _rates(step: jax.Array, rates: LearningRates | None, splats: Splats, steps: int, scene_scale: float) -> Splats:
+    """The learning rate of each group, in its precision."""
+    chosen = LearningRates() if rates is None else rates
+    means = means_rate(step, chosen, steps=steps, scene_scale=scene_scale)
+    return Splats(*(
+        jnp.asarray(means if name == "means" else getattr(chosen, name), leaf.dtype)
+        for name, leaf in zip(splats._fields, splats, strict=True)
+    ))  # fmt: skip
+
+
+def apply_splat_adam(
+    splats: Splats,
+    gradients: Splats,
+    state: Any,
+    rates: LearningRates | None = None,
+    *,
+    steps: int,
+    scene_scale: float = 1.0,
+) -> tuple[Splats, Any]:
+    """Updates splats and state as `splat_adam` and `optax.apply_updates` do, to rounding, in one pass over the memory.
+
+    A third of the time on a CPU, where XLA reads each array several times, and vectorises only a long last axis.
+
+    Args:
+      splats: N rows.
+      gradients: of the loss, N rows.
+      state: that of `splat_adam`.
+      rates: as in `splat_adam`.
+      steps: as in `splat_adam`.
+      scene_scale: as in `splat_adam`.
+
+    Returns:
+      The new splats and the new state. Donate the old ones.
+
+    Example:
+      >>> state = splat_adam(steps=1000).init(splats)
+      >>> splats, state = apply_splat_adam(splats, gradients, state, steps=1000)
+    """
+    if not _ffi.available(jax.default_backend()) or any(leaf.dtype != jnp.float32 for leaf in splats):
+        updates, state = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
+        return jax.tree.map(jnp.add, splats, updates), state
+    moments, step = state
+    count: Any = optax.safe_increment(moments.count)
+    corrections = [1 - jnp.power(beta, count.astype(jnp.float32)) for beta in (BETA1, BETA2)]
+    by_group = _rates(step, rates, splats, steps, scene_scale)
+    groups = [
+        _ffi.adam(p, m, v, g, jnp.stack([rate, *corrections]), beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
+        for p, m, v, g, rate in zip(splats, moments.mu, moments.nu, gradients, by_group, strict=True)
+    ]
+    splats, mu, nu = (Splats(*leaves) for leaves in zip(*groups, strict=True))
+    return splats, (moments._replace(count=count, mu=mu, nu=nu), step + 1)
 
 
 def zero_moments(state: State, rows: jax.Array) -> State:

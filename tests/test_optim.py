@@ -1,6 +1,7 @@
 """The optimiser against plain Optax, group by group."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxsplat.optim import LearningRates, means_rate, splat_adam, zero_moments
+from jaxsplat.optim import LearningRates, apply_splat_adam, means_rate, splat_adam, zero_moments
 from tests.train.scenes import random_splats, trees_equal
 
 
@@ -26,6 +27,47 @@ def test_each_group_moves_as_plain_adam_with_its_rate():
         for name in splats._fields:
             truth, plain_states[name] = plain[name].update(getattr(gradients, name), plain_states[name])
             np.testing.assert_allclose(getattr(updates, name), np.asarray(truth), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("count", [1, 5, 700])
+def test_one_pass_equals_the_update_and_its_application(count):
+    splats = random_splats(count)
+    optimizer = splat_adam(steps=100, scene_scale=2.0)
+    state = expected_state = optimizer.init(splats)
+    expected = splats
+    apply = jax.jit(functools.partial(apply_splat_adam, steps=100, scene_scale=2.0), donate_argnums=(0, 2))
+    splats, state = jax.tree.map(jnp.copy, (splats, state))
+    for seed in range(4):
+        gradients = random_splats(count, seed=seed + 1)
+        splats, state = apply(splats, gradients, state)
+        updates, expected_state = optimizer.update(gradients, expected_state)
+        expected = jax.tree.map(jnp.add, expected, updates)
+    assert jax.tree.structure(state) == jax.tree.structure(expected_state)
+    for got, want in zip(jax.tree.leaves((splats, state)), jax.tree.leaves((expected, expected_state)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_one_pass_leaves_its_arguments_alone_and_works_under_vmap():
+    splats = random_splats(6)
+    state = splat_adam(steps=10).init(splats)
+    copies = jax.tree.map(jnp.copy, (splats, state))
+    gradients = [random_splats(6, seed=seed) for seed in (1, 2)]
+    apart = [apply_splat_adam(splats, g, state, steps=10)[0] for g in gradients]
+    assert trees_equal(copies, (splats, state))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
+    together, _ = jax.vmap(lambda g: apply_splat_adam(splats, g, state, steps=10))(stacked)
+    assert trees_equal(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *apart))
+
+
+def test_one_pass_in_float64_is_that_of_optax():
+    with jax.enable_x64():
+        splats = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), random_splats(4))
+        gradients = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), random_splats(4, seed=1))
+        optimizer = splat_adam(steps=10)
+        got, _ = apply_splat_adam(splats, gradients, optimizer.init(splats), steps=10)
+        updates, _ = optimizer.update(gradients, optimizer.init(splats))
+        assert got.means.dtype == jnp.float64
+        assert trees_equal(got, jax.tree.map(jnp.add, splats, updates))
 
 
 @pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 0.1), (100, 0.01), (200, 0.01)])

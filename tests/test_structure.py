@@ -27,6 +27,7 @@ LAYERS = (
     {"train"},
     {"nn"},
     {"cli", "viewer"},
+    {"__main__"},
 )
 # These know nothing of rendering.
 DATA = {"io", "data", "losses"}

@@ -1,5 +1,6 @@
 """Training, from pure pieces (`make_train_step`) to the whole job (`train_capture`)."""
 
+from jaxsplat._ffi import keep_freed_memory as keep_freed_memory
 from jaxsplat.train.checkpoint import load_checkpoint as load_checkpoint
 from jaxsplat.train.checkpoint import save_checkpoint as save_checkpoint
 from jaxsplat.train.config import TrainConfig as TrainConfig

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
 from jaxsplat.io.files import InputError, save_json
@@ -191,6 +192,7 @@ def run(arguments: list[str] | None) -> int:
         description="Gaussian splatting in JAX: from photographs to a scene, on a CPU.",
         args=arguments,
     )
+    keep_freed_memory()
     return command()
 
 

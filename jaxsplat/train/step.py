@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxsplat import losses
-from jaxsplat.optim import means_rate, splat_adam, zero_moments
+from jaxsplat import _ffi, losses
+from jaxsplat.optim import apply_splat_adam, means_rate, zero_moments
 from jaxsplat.rendering import rasterization
 from jaxsplat.strategy import mcmc
 from jaxsplat.train.config import TrainConfig
@@ -80,8 +80,10 @@ def render_splats(
     Example:
       >>> render_splats(load_ply("scene.ply"), viewmats, Ks, width=270, height=480).colors
     """
-    coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], -2)
-    colors = jnp.asarray(background, splats.means.dtype)[None]
+    coefficients = _materialize_gradient(jnp.concatenate([splats.sh_dc, splats.sh_rest], -2))
+    colors = None  # black costs nothing
+    if any(background):
+        colors = jnp.broadcast_to(jnp.asarray(background, splats.means.dtype), (viewmats.shape[-3], 3))
     return rasterization(
         splats.means,
         splats.quats,
@@ -93,10 +95,19 @@ def render_splats(
         width=width,
         height=height,
         sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
-        backgrounds=jnp.broadcast_to(colors, (viewmats.shape[-3], 3)),
+        backgrounds=colors,
         antialiased=antialiased,
         backend=backend,
     )
+
+
+@jax.custom_vjp
+def _materialize_gradient(x: jax.Array) -> jax.Array:
+    """Returns x; its gradient is computed once, and not again in each slice that is taken of it."""
+    return x
+
+
+_materialize_gradient.defvjp(lambda x: (x, None), lambda _, v: (_ffi.materialize(v),))
 
 
 def make_renderer(
@@ -153,7 +164,6 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
       >>> step = jax.jit(make_train_step(config), donate_argnums=0)
       >>> state, metrics = step(state, Batch(images, viewmats, Ks))
     """
-    optimizer = splat_adam(config.rates, steps=config.steps)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         targets = batch.images
@@ -161,8 +171,7 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
             targets = targets.astype(state.splats.means.dtype) / 255.0
         objective = jax.value_and_grad(_loss, has_aux=True)
         (loss, psnr), gradients = objective(state.splats, state, batch, targets, config)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.splats)
-        splats = jax.tree.map(jnp.add, state.splats, updates)
+        splats, opt_state = apply_splat_adam(state.splats, gradients, state.opt_state, config.rates, steps=config.steps)
         refine_key, noise_key = jax.random.split(jax.random.fold_in(state.key, state.step))
         done = state.step + 1
         splats, count, opt_state, dead, stuck = _refine_if_due(

@@ -6,9 +6,9 @@
 
 namespace jaxsplat {
 
-#define JAXSPLAT_DECLARE(isa)            \
-  namespace isa {                        \
-  extern const TileKernels kTileKernels; \
+#define JAXSPLAT_DECLARE(isa)    \
+  namespace isa {                \
+  extern const Kernels kKernels; \
   }
 JAXSPLAT_DECLARE(baseline)
 #if defined(__x86_64__)
@@ -19,9 +19,9 @@ JAXSPLAT_DECLARE(avx512)
 
 namespace {
 
-const TileKernels& Choose() {
+const Kernels& Choose() {
   const char* wanted = std::getenv("JAXSPLAT_ISA");
-  const auto allowed = [&](const TileKernels& kernels) {
+  const auto allowed = [&](const Kernels& kernels) {
     return wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, kernels.name) == 0;
   };
 #if defined(__x86_64__)
@@ -29,16 +29,16 @@ const TileKernels& Choose() {
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  if (has_avx512 && allowed(avx512::kTileKernels)) return avx512::kTileKernels;
-  if (has_avx2 && allowed(avx2::kTileKernels)) return avx2::kTileKernels;
+  if (has_avx512 && allowed(avx512::kKernels)) return avx512::kKernels;
+  if (has_avx2 && allowed(avx2::kKernels)) return avx2::kKernels;
 #endif
-  return baseline::kTileKernels;
+  return baseline::kKernels;
 }
 
 }  // namespace
 
-const TileKernels& BestTileKernels() {
-  static const TileKernels& best = Choose();
+const Kernels& BestKernels() {
+  static const Kernels& best = Choose();
   return best;
 }
 

@@ -25,7 +25,7 @@ Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, 
   auto* prepared = scratch.Take<Gaussian2d>(splats.size);
   const Chunks chunks(splats.size, kGrain, kMostChunks);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    BestTileKernels().prepare(splats, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
+    BestKernels().prepare(splats, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
   });
   return prepared;
 }
@@ -34,11 +34,9 @@ TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, co
                          const uint32_t* order, int64_t size) {
   return BucketByTile(
       pool, scratch, n, order, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) {
-        BestTileKernels().rows(prepared, order, grid, begin, end, rows);
-      },
+      [&](int64_t begin, int64_t end, TileRows* rows) { BestKernels().rows(prepared, order, grid, begin, end, rows); },
       [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
-        BestTileKernels().spans(prepared, order, grid, begin, end, rows, spans);
+        BestKernels().spans(prepared, order, grid, begin, end, rows, spans);
       });
 }
 
@@ -190,7 +188,7 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
   const int64_t floats = splats.channels > kInlineChannels ? ScratchFloats(splats.channels) : 0;
   ForEachTile(pool, scratch, prepared.lists, grid.tiles(), mask, [&](int64_t tile) {
     Scratch local;
-    BestTileKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
+    BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
@@ -213,8 +211,8 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
                               first,  channels, first == 0, result.absgrads != nullptr};
     ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
       Scratch local;
-      BestTileKernels().backward(
-          MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))), gradient, slots);
+      BestKernels().backward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))),
+                             gradient, slots);
     });
     const Chunks chunks(splats.size, kGrain, kMostChunks);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {

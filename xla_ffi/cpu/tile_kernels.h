@@ -6,6 +6,7 @@
 
 #include "core/constants.h"
 #include "math/gaussian_2d.h"
+#include "ops/adam.h"
 #include "ops/rasterize_gaussians_3d.h"
 
 namespace jaxsplat {
@@ -49,7 +50,7 @@ struct TileRows {
   int32_t y0, y1;
 };
 
-struct TileKernels {
+struct Kernels {
   const char* name;
   // Splats [begin, end), prepared as far as they are visible.
   void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
@@ -60,6 +61,8 @@ struct TileKernels {
                 TileSpan*);
   void (*forward)(const TileJob&, const Picture&);
   void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
+  // Elements [begin, end).
+  void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end);
 };
 
 // Floats of scratch that a tile needs for `channels` channels per pixel.
@@ -67,7 +70,7 @@ inline int64_t ScratchFloats(int64_t channels) { return (int64_t{kMaxBlocks} + 1
 
 // The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for
 // less.
-const TileKernels& BestTileKernels();
+const Kernels& BestKernels();
 
 }  // namespace jaxsplat
 

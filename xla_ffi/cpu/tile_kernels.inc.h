@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "core/simd.h"
+#include "cpu/adam.inc.h"
 #include "cpu/prepare.inc.h"
 #include "cpu/tile_batch.h"
 #include "cpu/tile_kernels.h"
@@ -398,10 +399,10 @@ void Backward(const TileJob& job, const PictureGradient& gradient, const Gradien
 
 }  // namespace
 
-extern const TileKernels kTileKernels;
+extern const Kernels kKernels;
 #define JAXSPLAT_STRING_(x) #x
 #define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
-const TileKernels kTileKernels = {
-    JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward};
+const Kernels kKernels = {
+    JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward, Adam};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -10,4 +10,4 @@ JAXSPLAT_EXPORT int jaxsplat_ffi_api_version() { return XLA_FFI_API_MAJOR * 1000
 
 JAXSPLAT_EXPORT int jaxsplat_max_tile_size() { return jaxsplat::kMaxTileSize; }
 JAXSPLAT_EXPORT int jaxsplat_block_side() { return jaxsplat::kBlockSide; }
-JAXSPLAT_EXPORT const char* jaxsplat_isa() { return jaxsplat::BestTileKernels().name; }
+JAXSPLAT_EXPORT const char* jaxsplat_isa() { return jaxsplat::BestKernels().name; }
