@@ -105,21 +105,29 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* 
   });
   internal::Accumulate(chunks.count, span_begin);
   auto* spans = scratch.Take<TileSpan>(span_begin[chunks.count]);
-  auto* next = scratch.Take<uint32_t>(chunks.count * tiles);  // per chunk and tile: first their number
-  auto* slot_begin = scratch.Take<uint32_t>(n + 1);           // by id: first their number
+  // Per chunk and tile, in rows with one more: first where spans begin (1 more) and end (1 less), then their number,
+  // then where the next entry goes.
+  const int64_t stride = tiles_x + 1, cells = tiles / tiles_x * stride;
+  auto* next = scratch.Take<uint32_t>(chunks.count * cells);
+  auto* slot_begin = scratch.Take<uint32_t>(n + 1);  // by id: first their number
   std::fill_n(slot_begin, n + 1, 0u);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    std::fill_n(next + chunk * tiles, tiles, 0u);
+    uint32_t* const cell = next + chunk * cells;
+    std::fill_n(cell, cells, 0u);
     TileSpan* span = spans + span_begin[chunk];
     fill_spans(chunks.begin(chunk), chunks.end(chunk), rows, span);
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
       int32_t touched = 0;
       for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y, ++span) {
-        uint32_t* row = next + chunk * tiles + y * tiles_x;
-        for (int32_t x = span->x0; x <= span->x1; ++x) ++row[x];
-        touched += std::max(0, span->x1 - span->x0 + 1);
+        const int32_t width = std::max(0, span->x1 - span->x0 + 1);
+        ++cell[y * stride + span->x0];
+        --cell[y * stride + span->x0 + width];
+        touched += width;
       }
       slot_begin[order[r]] = static_cast<uint32_t>(touched);
+    }
+    for (int64_t i = 0; i < cells; ++i) {
+      if (i % stride != 0) cell[i] += cell[i - 1];
     }
   });
   auto* tile_begin = scratch.Take<int64_t>(tiles + 1);
@@ -127,7 +135,7 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* 
   for (int64_t t = 0; t < tiles; ++t) {
     tile_begin[t] = at;
     for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
-      at += std::exchange(next[chunk * tiles + t], static_cast<uint32_t>(at));
+      at += std::exchange(next[chunk * cells + t / tiles_x * stride + t % tiles_x], static_cast<uint32_t>(at));
     }
   }
   tile_begin[tiles] = at;
@@ -140,7 +148,7 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* 
     for (int64_t r = chunks.begin(chunk); r < chunks.end(chunk); ++r) {
       TileEntry entry{order[r], slot_begin[order[r]]};
       for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y, ++span) {
-        uint32_t* row = next + chunk * tiles + y * tiles_x;
+        uint32_t* row = next + chunk * cells + y * stride;
         for (int32_t x = span->x0; x <= span->x1; ++x, ++entry.slot) list[row[x]++] = entry;
       }
     }
