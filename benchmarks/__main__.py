@@ -108,6 +108,11 @@ def _table(result: dict[str, Any]) -> str:
         cells = [f"{s[who]['min_ms']:.1f} ({s[who]['median_ms']:.1f})" for who in ("ours", "baseline")]
         cells.append(f"{s['ratio_min']:.1f} ({s['ratio_median']:.1f})")
         lines.append(f"{label:32}" + "".join(f"{cell:>20}" for cell in cells))
+    limit = result["limit"]
+    lines.append(f"{limit['pairs'] / 1e6:.1f} million pixel-splat pairs after culling, billions of them a second:")
+    for stage in ("forward", "backward"):
+        reached, loop = (limit[stage][key] / 1e9 for key in ("reached", "of_the_loop"))
+        lines.append(f"  {stage:10} {reached:.2f}, its inner loop alone {loop:.2f}: {reached / loop:.0%}")
     return "\n".join(lines)
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import native
 from jaxsplat import _constants as const
 
 SOURCE = Path(__file__).with_name("scalar_baseline.cc")
-FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-shared", "-fPIC")
+FLAGS = ("-O3", "-fopenmp")
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -81,7 +78,9 @@ class Baseline:
         ids = np.zeros(getattr(self, "_capacity", 0), np.int32)
         while True:
             count = self._library.baseline_intersect(
-                *_arguments(len(means2d), means2d, radii, depths, width, height, self.threads, len(ids), ids, offsets)
+                *native.arguments(
+                    len(means2d), means2d, radii, depths, width, height, self.threads, len(ids), ids, offsets
+                )
             )
             if count <= len(ids):
                 return Lists(ids[:count], offsets)
@@ -104,7 +103,9 @@ class Baseline:
         """
         shape = (height, width)
         out = Picture(np.empty((*shape, 3), np.float32), np.empty(shape, np.float32), np.empty(shape, np.int32))
-        self._library.baseline_forward(*_arguments(*splats, *lists, width, height, background, self.threads, *out))
+        self._library.baseline_forward(
+            *native.arguments(*splats, *lists, width, height, background, self.threads, *out)
+        )
         return out
 
     def backward(
@@ -126,41 +127,20 @@ class Baseline:
         height, width = picture.transmittances.shape
         out = Splats(*(np.zeros_like(array) for array in splats))
         self._library.baseline_backward(
-            *_arguments(*splats, *lists, width, height, background, picture.transmittances, picture.last_positions),
-            *_arguments(v_colors, v_alphas, self.threads, *out),
+            *native.arguments(
+                *splats, *lists, width, height, background, picture.transmittances, picture.last_positions
+            ),
+            *native.arguments(v_colors, v_alphas, self.threads, *out),
         )
         return out
 
 
 def _compile() -> ctypes.CDLL:
-    """Compile the source into a temporary library and load it."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or "g++"
+    """Compile the source with the library's own constants."""
     constants = {
         "TILE_SIZE": f"{const.TILE_SIZE}",
         "ALPHA_MIN": f"{const.ALPHA_MIN!r}f",
         "ALPHA_MAX": f"{const.ALPHA_MAX!r}f",
         "TRANSMITTANCE_MIN": f"{const.TRANSMITTANCE_MIN!r}f",
     }
-    defines = [f"-D{name}={value}" for name, value in constants.items()]
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "baseline.so"
-        command = [compiler, *FLAGS, *defines, str(SOURCE), "-o", str(target)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True)
-        except OSError as error:
-            raise RuntimeError(f"the baseline needs a C++ compiler with OpenMP: {compiler}: {error}") from error
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-        return ctypes.CDLL(str(target))
-
-
-def _arguments(*values: Any) -> list[Any]:
-    """Turn arrays into pointers, and numbers into 64-bit integers."""
-    return [_pointer(value) if isinstance(value, np.ndarray) else ctypes.c_int64(value) for value in values]
-
-
-def _pointer(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Take the address of an array that the kernels can read as it is."""
-    if array.dtype not in (np.float32, np.int32) or not array.flags.c_contiguous:
-        raise TypeError(f"expected a contiguous float32 or int32 array, got {array.dtype} {array.shape}")
-    return ctypes.c_void_p(array.ctypes.data)
+    return native.load(SOURCE, [*FLAGS, *(f"-D{name}={value}" for name, value in constants.items())])

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import scenes
+from benchmarks import scenes, simd_limit
 from benchmarks.baseline import Baseline, Splats
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
 from jaxsplat.tiles import intersect_tiles
@@ -165,6 +165,8 @@ def measure(scene: scenes.Scene, threads: int, repeats: int) -> dict[str, Any]:
     limits = {key: MAX_GRADIENT_DIFFERENCE if "gradient" in key else MAX_PICTURE_DIFFERENCE for key in different}
     if wrong := [key for key, value in different.items() if not value <= limits[key]]:
         raise RuntimeError(f"{scene.name}: the two programs disagree in {', '.join(wrong)}: {different}")
+    lists = ours.intersect()
+    limit = simd_limit.measure(screen, np.asarray(lists.gaussian_ids), np.asarray(lists.tile_offsets), threads)
     stages = {}
     for stage in Program._fields:
         us, them = time_in_turn([getattr(ours, stage), getattr(baseline, stage)], repeats)
@@ -176,7 +178,14 @@ def measure(scene: scenes.Scene, threads: int, repeats: int) -> dict[str, Any]:
         "size": [scene.width, scene.height],
         "splats": len(scene.means),
         "visible": int((screen.radii > 0).all(axis=1).sum()),
-        "intersections": {"ours": int(ours.intersect().count), "baseline": boxes},
+        "intersections": {"ours": int(lists.count), "baseline": boxes},
+        "limit": {
+            "pairs": limit.pairs,
+            **{
+                stage: {"of_the_loop": rate, "reached": limit.pairs / stages[stage]["ours"]["min_ms"] * 1e3}
+                for stage, rate in (("forward", limit.forward), ("backward", limit.backward))
+            },
+        },
         "differences": different,
         "stages": stages,
     }

@@ -1,0 +1,77 @@
+"""Compiles C++ for this machine and calls it on numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+XLA_FFI = Path(__file__).parents[1] / "xla_ffi"
+
+ISA_FLAGS = {
+    "baseline": (),
+    "avx2": ("-mavx2", "-mfma", "-mbmi", "-mbmi2"),
+    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mbmi", "-mbmi2",
+               "-mprefer-vector-width=512"),
+}  # fmt: skip
+"""Of the kernels, as in xla_ffi/CMakeLists.txt."""
+
+
+def compile_to(target: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:
+    """Compile C++ with the compiler of the environment variable CXX, or g++.
+
+    Args:
+      target: file to write.
+      sources: C++ or object files.
+      flags: of the compiler.
+
+    Raises:
+      RuntimeError: there is no compiler, or it fails.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("g++") or "g++"
+    command = [compiler, "-std=c++17", *flags, *map(str, sources), "-o", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise RuntimeError(f"the benchmarks need a C++ compiler with OpenMP: {compiler}: {error}") from error
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+
+
+def load(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """Compile a source into a temporary library and load it.
+
+    Args:
+      source: C++ file.
+      flags: of the compiler.
+
+    Returns:
+      The library.
+
+    Raises:
+      RuntimeError: there is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "library.so"
+        compile_to(target, [source], ["-shared", "-fPIC", *flags])
+        return ctypes.CDLL(str(target))
+
+
+def arguments(*values: Any) -> list[Any]:
+    """Turn arrays into pointers, and integers into 64-bit ones."""
+    return [_pointer(value) if isinstance(value, np.ndarray) else ctypes.c_int64(value) for value in values]
+
+
+def _pointer(array: NDArray[Any]) -> ctypes.c_void_p:
+    """Take the address of an array that the kernels can read as it is."""
+    if array.dtype not in (np.float32, np.int32) or not array.flags.c_contiguous:
+        raise TypeError(f"expected a contiguous float32 or int32 array, got {array.dtype} {array.shape}")
+    return ctypes.c_void_p(array.ctypes.data)

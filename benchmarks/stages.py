@@ -1,0 +1,326 @@
+"""Times every stage of a training step on scenes of many sizes: `python -m benchmarks.stages`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import scenes
+from jaxsplat import (
+    intersect_tiles,
+    losses,
+    project_gaussians,
+    rasterization,
+    rasterize_gaussians_3d,
+    spherical_harmonics,
+)
+from jaxsplat.optim import apply_splat_adam, splat_adam
+from jaxsplat.train import keep_freed_memory
+from jaxsplat.types import Splats
+
+SH_DEGREE = 3
+SECONDS = 2.0
+"""Time that is spent on each stage, at least one call."""
+
+FLOATS_PER_SPLAT = 59
+"""Means, rotations, scales, opacity and 16 colors of 3 channels."""
+
+
+class Case(NamedTuple):
+    """What one process measures.
+
+    Attributes:
+      scene: "garden", "garden x2", or the number of splats of a synthetic one.
+      width: pixels of a synthetic scene.
+      height: pixels of a synthetic scene.
+      channels: other than 3: the rasterizer alone.
+      cameras: more than 1: views alone.
+    """
+
+    scene: str
+    width: int = 0
+    height: int = 0
+    channels: int = 3
+    cameras: int = 1
+
+
+CASES = (
+    Case("garden"),
+    Case("garden x2"),
+    Case("garden", channels=16),
+    Case("garden", channels=64),
+    Case("10000", 1920, 1080),
+    Case("100000", 1920, 1080),
+    Case("1000000", 1920, 1080),
+    Case("50000", 64, 64, cameras=1000),
+)
+QUICK = (Case("500", 64, 48), Case("500", 64, 48, channels=16), Case("500", 16, 16, cameras=8))
+
+
+def main() -> int:
+    """Run the cases, each in a process of its own.
+
+    Returns:
+      The exit status.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
+    parser.add_argument("--garden", type=Path, help="gsplat's test_garden.npz; without it the scene is left out")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--quick", action="store_true", help="tiny scenes, to see that everything runs")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        keep_freed_memory()
+        print(json.dumps(measure(Case(*json.loads(arguments.case)), arguments.garden)))
+        return 0
+    results = []
+    for case in QUICK if arguments.quick else CASES:
+        if case.scene.startswith("garden") and arguments.garden is None:
+            continue
+        for threads in arguments.threads:
+            results.append({"case": case._asdict(), "threads": threads, **_in_process(case, threads, arguments.garden)})
+            print(table(results[-1]), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _in_process(case: Case, threads: int, garden: Path | None) -> dict[str, Any]:
+    """Measure in a process that is confined to as many processors as threads."""
+    command = [sys.executable, "-m", "benchmarks.stages", "--case", json.dumps(case)]
+    command += [f"--garden={garden}"] if garden else []
+    confine = getattr(os, "sched_setaffinity", None)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "NPROC": str(threads), "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=confine and (lambda: confine(0, sorted(os.sched_getaffinity(0))[:threads])),
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(case: Case, garden: Path | None) -> dict[str, Any]:
+    """Time the stages of one case.
+
+    Args:
+      case: what to measure.
+      garden: file of the garden scene.
+
+    Returns:
+      Milliseconds of each stage, peak memory of the process, and the share of a step that is not the kernels'.
+    """
+    scene = _scene(case, garden)
+    if case.cameras > 1:
+        stages = _views(scene, case.cameras)
+    elif case.channels != 3:
+        stages = _raster(scene, case.channels)
+    else:
+        stages = {**_raster(scene, 3), **_step(scene)}
+    times = {name: time_calls(function) for name, function in stages.items()}
+    result: dict[str, Any] = {"stages": times, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    if "whole step" in times:
+        kernels = times["raster, forward and backward"]["cpu_ms"]
+        result["outside_kernels"] = 1 - kernels / times["whole step"]["cpu_ms"]
+        # Parameters, two moments and gradients.
+        result["state_mib"] = 4 * 4 * FLOATS_PER_SPLAT * len(scene.means) / 2**20
+    return result
+
+
+def _scene(case: Case, garden: Path | None) -> scenes.Scene:
+    if not case.scene.startswith("garden"):
+        return scenes.synthetic(int(case.scene), case.width, case.height)
+    assert garden is not None
+    scene = scenes.garden(garden)
+    if case.scene == "garden":
+        return scene
+    K = scene.K * np.array([[2], [2], [1]], np.float32)
+    return scene._replace(K=K, width=2 * scene.width, height=2 * scene.height)
+
+
+Stages = dict[str, Callable[[], Any]]
+
+
+def _raster(scene: scenes.Scene, channels: int) -> Stages:
+    """The kernels alone, on projected splats."""
+    screen = scenes.project(scene)
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
+    colors = jnp.asarray(np.random.default_rng(1).random((len(scene.means), channels)), jnp.float32)
+    splats = (jnp.asarray(screen.means2d), jnp.asarray(screen.conics), colors, jnp.asarray(screen.opacities))
+    depths, radii = jnp.asarray(screen.depths), jnp.asarray(screen.radii)
+
+    @jax.jit
+    def forward(means2d: jax.Array, conics: jax.Array, colors: jax.Array, opacities: jax.Array) -> jax.Array:
+        return rasterize_gaussians_3d(means2d, conics, colors, opacities, depths=depths, radii=radii, **size).colors
+
+    both = _with_gradient(forward)
+
+    @jax.jit
+    def intersect(means2d: jax.Array, conics: jax.Array, _: jax.Array, opacities: jax.Array) -> Any:
+        capacity = 16 * len(means2d)
+        return intersect_tiles(means2d, radii, depths, conics=conics, opacities=opacities, capacity=capacity, **size)
+
+    return {
+        "intersect + sort": lambda: intersect(*splats),
+        "raster, forward": lambda: forward(*splats),
+        "raster, forward and backward": lambda: both(*splats),
+    }
+
+
+def _step(scene: scenes.Scene) -> Stages:
+    """What is around the kernels in a training step, and the whole of it."""
+    rng = np.random.default_rng(2)
+    count = len(scene.means)
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
+    opacities = np.clip(scene.opacities, 1e-4, 1 - 1e-4)
+    splats = Splats(
+        means=jnp.asarray(scene.means),
+        quats=jnp.asarray(scene.quats),
+        log_scales=jnp.log(jnp.asarray(scene.scales)),
+        logit_opacities=jnp.asarray(np.log(opacities / (1 - opacities))),
+        sh_dc=jnp.asarray(rng.normal(size=(count, 1, 3)), jnp.float32),
+        sh_rest=jnp.asarray(0.1 * rng.normal(size=(count, 15, 3)), jnp.float32),
+    )
+    viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
+    target = jnp.asarray(rng.random((1, scene.height, scene.width, 3)), jnp.float32)
+    image = jnp.clip(target + 0.1, 0, 1)
+    coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], 1)
+    directions = splats.means - jnp.asarray(-scene.viewmat[:3, :3].T @ scene.viewmat[:3, 3])
+
+    def project(means: jax.Array, quats: jax.Array, scales: jax.Array) -> Any:
+        out = project_gaussians(means, quats, scales, viewmats, Ks, opacities=jnp.asarray(scene.opacities), **size)
+        return out.means2d, out.conics, out.depths
+
+    def compare(images: jax.Array) -> jax.Array:
+        return 0.8 * losses.l1(images, target).mean() + 0.2 * (1 - losses.ssim(images, target).mean())
+
+    def loss(splats: Splats) -> jax.Array:
+        return compare(
+            rasterization(
+                splats.means,
+                splats.quats,
+                jnp.exp(splats.log_scales),
+                jax.nn.sigmoid(splats.logit_opacities),
+                jnp.concatenate([splats.sh_dc, splats.sh_rest], 1),
+                viewmats,
+                Ks,
+                sh_degree=SH_DEGREE,
+                **size,
+            ).colors
+        )
+
+    def step(splats: Splats, state: Any) -> Any:
+        return apply_splat_adam(splats, jax.grad(loss)(splats), state, steps=1000)
+
+    colors = jax.jit(lambda directions, terms: spherical_harmonics(SH_DEGREE, directions, terms))
+    projected = (splats.means, splats.quats, jnp.exp(splats.log_scales))
+    project_jit, project_both = jax.jit(project), _with_gradient(project)
+    colors_both, compare_both = _with_gradient(colors), _with_gradient(compare)
+    gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.ones_like(leaf), splats)
+    adam = _carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
+    return {
+        "projection": lambda: project_jit(*projected),
+        "projection, with gradient": lambda: project_both(*projected),
+        "spherical harmonics": lambda: colors(directions, coefficients),
+        "spherical harmonics, with gradient": lambda: colors_both(directions, coefficients),
+        "L1 + SSIM, with gradient": lambda: compare_both(image),
+        "Adam": adam,
+        "whole step": _carried(step, splats),
+    }
+
+
+def _with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The value of a function and the gradients of the sum of its results, compiled."""
+
+    def total(*arguments: jax.Array) -> jax.Array:
+        return jnp.stack([leaf.sum() for leaf in jax.tree.leaves(function(*arguments))]).sum()
+
+    return jax.jit(lambda *arguments: jax.value_and_grad(total, argnums=tuple(range(len(arguments))))(*arguments))
+
+
+def _carried(step: Callable[[Splats, Any], Any], splats: Splats) -> Callable[[], Any]:
+    """Calls a step on what its last call returned, whose memory it may use."""
+    compiled = jax.jit(step, donate_argnums=(0, 1))
+    splats = jax.tree.map(jnp.copy, splats)
+    carried = [(splats, splat_adam(steps=1000).init(splats))]
+
+    def call() -> Any:
+        carried[0] = compiled(*carried[0])
+        return carried[0]
+
+    return call
+
+
+def _views(scene: scenes.Scene, cameras: int) -> Stages:
+    """Many small pictures of one scene, with spherical harmonics left out."""
+    angles = np.linspace(0, 0.2, cameras, dtype=np.float32)
+    viewmats = np.tile(scene.viewmat, (cameras, 1, 1))
+    viewmats[:, 0, 3] += angles
+    Ks = jnp.asarray(np.tile(scene.K, (cameras, 1, 1)))
+    splats = [jnp.asarray(a) for a in (scene.means, scene.quats, scene.scales, scene.opacities, scene.colors)]
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height, "camera_chunk": min(50, cameras)}
+    views = jnp.asarray(viewmats)
+
+    def render(
+        means: jax.Array, quats: jax.Array, scales: jax.Array, opacities: jax.Array, colors: jax.Array
+    ) -> jax.Array:
+        return rasterization(means, quats, scales, opacities, colors, views, Ks, **size).colors
+
+    forward, both = jax.jit(render), _with_gradient(render)
+    return {"views": lambda: forward(*splats), "views, with gradient": lambda: both(*splats)}
+
+
+def time_calls(function: Callable[[], Any]) -> dict[str, float]:
+    """Time a function.
+
+    Args:
+      function: to call.
+
+    Returns:
+      Milliseconds of a call: minimum and median of the wall clock, minimum of all processors together.
+    """
+    jax.block_until_ready(function())
+    walls, cpus, start = [], [], time.perf_counter()
+    while not walls or (time.perf_counter() - start < SECONDS and len(walls) < 15):
+        wall, cpu = time.perf_counter(), time.process_time()
+        jax.block_until_ready(function())
+        walls.append(1e3 * (time.perf_counter() - wall))
+        cpus.append(1e3 * (time.process_time() - cpu))
+    return {"min_ms": min(walls), "median_ms": statistics.median(walls), "cpu_ms": min(cpus)}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Lay one result out for reading."""
+    case = Case(**result["case"])
+    name = case.scene if case.scene.startswith("garden") else f"{case.scene} splats, {case.width}x{case.height}"
+    lines = [
+        f"\n{name}, {case.channels} channels, {case.cameras} camera(s), {result['threads']} thread(s)",
+        f"{'milliseconds':36}{'minimum (median)':>22}{'all processors':>18}",
+    ]
+    for stage, t in result["stages"].items():
+        wall = f"{t['min_ms']:.1f} ({t['median_ms']:.1f})"
+        lines.append(f"{stage:36}{wall:>22}{t['cpu_ms']:>18.1f}")
+    lines.append(f"peak memory of the process {result['peak_mib']:.0f} MiB")
+    if "outside_kernels" in result:
+        lines[-1] += f", of which {result['state_mib']:.0f} MiB are parameters, moments and gradients"
+        lines.append(f"of the step's processor time, {result['outside_kernels']:.0%} is not the kernels'")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
