@@ -90,7 +90,7 @@ def _count_all() -> dict[str, int]:
         for source in sorted(cpu.glob("*.cc")):
             isa = source.stem.removeprefix("tile_kernels_")
             objects.append(folder / f"{source.stem}.o")
-            native.compile_to(objects[-1], [source], ["-c", *FLAGS, *native.ISA_FLAGS.get(isa, ())])
+            native.compile_to(objects[-1], [source], ["-c", *FLAGS, *native.isa_flags(isa)])
         program = folder / "instructions"
         native.compile_to(program, [SOURCE, *objects], FLAGS)
         runs = list(itertools.product(SCENES, STAGES, (1, 3)))

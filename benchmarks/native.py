@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,13 +17,12 @@ from numpy.typing import NDArray
 
 XLA_FFI = Path(__file__).parents[1] / "xla_ffi"
 
-ISA_FLAGS = {
-    "baseline": (),
-    "avx2": ("-mavx2", "-mfma", "-mbmi", "-mbmi2"),
-    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mbmi", "-mbmi2",
-               "-mprefer-vector-width=512"),
-}  # fmt: skip
-"""Of the kernels, as in xla_ffi/CMakeLists.txt."""
+
+def isa_flags(isa: str) -> list[str]:
+    """Read from the build of the kernels which flags an instruction set takes: avx512, avx2 or baseline."""
+    build = (XLA_FFI / "CMakeLists.txt").read_text(encoding="utf-8")
+    flags = re.search(rf'tile_kernels_{isa}\.cc PROPERTIES\s+COMPILE_OPTIONS "([^"]*)"', build)
+    return flags[1].split(";") if flags else []
 
 
 def compile_to(target: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import growth, instructions, profile_step, scenes, simd_limit
+from benchmarks import growth, instructions, native, profile_step, scenes, simd_limit
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +33,11 @@ def test_counts_of_every_kernel_are_on_record() -> None:
     record = json.loads(instructions.RECORD.read_text())["counts"]
     assert set(record) == {f"{scene} {stage}" for scene in instructions.SCENES for stage in instructions.STAGES}
     assert min(record.values()) > 1000
+
+
+def test_flags_of_the_instruction_sets_are_found_in_the_build() -> None:
+    assert "-mavx2" in native.isa_flags("avx2") and "-mavx512f" in native.isa_flags("avx512")
+    assert native.isa_flags("baseline") == []
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
