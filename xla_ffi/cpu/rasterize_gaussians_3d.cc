@@ -140,18 +140,22 @@ typedef float Four __attribute__((vector_size(16)));
 typedef int32_t FourBits __attribute__((vector_size(16)));
 constexpr int kMostFours = (kMomentSlots + kMaxGradientChannels) / 4;
 
-// The sum of slots [begin, end), in order. kWidth is the number of fours in use, or 0: then it is `width`.
+// The sum of slots [begin, end), in order. kWidth is the number of fours in use, or 0: then it is `width`. Returns
+// whether any of them was touched.
 template <int kWidth>
-void SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t width, Four* result) {
+bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t width, Four* result) {
   Four sum[kWidth > 0 ? kWidth : kMostFours] = {};
+  int32_t any = 0;
   for (int64_t s = begin; s < end; ++s) {
     // Without a branch, which would be hard to predict: an untouched slot holds anything.
     const int32_t on = -int32_t{slots.touched[s]};
     const FourBits mask{on, on, on, on};
+    any |= on;
     const auto* slot = reinterpret_cast<const FourBits*>(slots.values + s * slots.stride);
     for (int64_t k = 0; k < (kWidth > 0 ? kWidth : width); ++k) sum[k] += reinterpret_cast<Four>(slot[k] & mask);
   }
   std::memcpy(result, sum, sizeof(sum));
+  return any != 0;
 }
 
 // The gradient of one splat from its slots, in the order of its tiles.
@@ -160,14 +164,14 @@ void ReduceSplat(const TileLists& lists, const GradientSlots& slots, int64_t id,
   const int64_t begin = lists.slot_begin[id], end = lists.slot_begin[id + 1];
   const int64_t width = (kMomentSlots + slots.channels + 3) / 4;
   Four sum[kMostFours];
-  width == 3 ? SumSlots<3>(slots, begin, end, width, sum) : SumSlots<0>(slots, begin, end, width, sum);
+  const bool any = width == 3 ? SumSlots<3>(slots, begin, end, width, sum) : SumSlots<0>(slots, begin, end, width, sum);
   std::memcpy(result.colors + id * splats.channels + slots.first_channel, sum + kMomentSlots / 4,
               sizeof(float) * static_cast<size_t>(slots.channels));
   Moments2d moments;
   std::memcpy(&moments, sum, sizeof(moments));
-  // Where there are no slots the conic and the opacity may be anything.
+  // The conic and the opacity of a splat that hits no pixel may be anything.
   const GaussianGradient2d g =
-      begin < end ? EvaluateVjp(moments, splats.conics + id * 3, splats.opacities[id]) : GaussianGradient2d{};
+      any ? EvaluateVjp(moments, splats.conics + id * 3, splats.opacities[id]) : GaussianGradient2d{};
   // Each chunk of channels adds to what the ones before it left.
   const auto write = [&](float* to, float value) { *to = slots.first_pass ? value : *to + value; };
   for (int k = 0; k < 2; ++k) write(result.means + id * 2 + k, g.mean[k]);
