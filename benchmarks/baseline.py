@@ -143,4 +143,4 @@ def _compile() -> ctypes.CDLL:
         "ALPHA_MAX": f"{const.ALPHA_MAX!r}f",
         "TRANSMITTANCE_MIN": f"{const.TRANSMITTANCE_MIN!r}f",
     }
-    return native.load(SOURCE, [*FLAGS, *(f"-D{name}={value}" for name, value in constants.items())])
+    return native.load(SOURCE, *FLAGS, *(f"-D{name}={value}" for name, value in constants.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import shutil
@@ -46,12 +47,13 @@ def compile_to(target: Path, sources: Sequence[Path], flags: Sequence[str]) -> N
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
 
 
-def load(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
-    """Compile a source into a temporary library and load it.
+@functools.cache
+def load(source: Path, *flags: str) -> ctypes.CDLL:
+    """Compile a source into a temporary library and load it, once.
 
     Args:
       source: C++ file.
-      flags: of the compiler.
+      *flags: of the compiler.
 
     Returns:
       The library.

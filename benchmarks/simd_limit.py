@@ -43,7 +43,7 @@ def measure(screen: scenes.Screen, ids: np.ndarray, tile_offsets: np.ndarray, th
     Returns:
       The limit.
     """
-    library = native.load(SOURCE, [*FLAGS, *native.isa_flags(_ffi.instruction_set())])
+    library = native.load(SOURCE, *FLAGS, *native.isa_flags(_ffi.instruction_set()))
     library.count_pairs.restype = ctypes.c_int64
     pairs = library.count_pairs(
         *native.arguments(len(screen.means2d), screen.means2d, screen.conics, screen.opacities, ids, tile_offsets),

@@ -33,7 +33,7 @@ from jaxsplat.types import Splats
 
 SH_DEGREE = 3
 SECONDS = 2.0
-"""Time that is spent on each stage, at least one call."""
+"""Time that is spent on each stage, at least one call; almost none with `--quick`."""
 
 FLOATS_PER_SPLAT = 59
 """Means, rotations, scales, opacity and 16 colors of 3 channels."""
@@ -85,24 +85,26 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.case:
         keep_freed_memory()
-        print(json.dumps(measure(Case(*json.loads(arguments.case)), arguments.garden)))
+        seconds = 0.0 if arguments.quick else SECONDS
+        print(json.dumps(measure(Case(*json.loads(arguments.case)), arguments.garden, seconds)))
         return 0
     results = []
     for case in QUICK if arguments.quick else CASES:
         if case.scene.startswith("garden") and arguments.garden is None:
             continue
         for threads in arguments.threads:
-            results.append({"case": case._asdict(), "threads": threads, **_in_process(case, threads, arguments.garden)})
+            results.append({"case": case._asdict(), "threads": threads, **_in_process(case, threads, arguments)})
             print(table(results[-1]), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _in_process(case: Case, threads: int, garden: Path | None) -> dict[str, Any]:
+def _in_process(case: Case, threads: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure in a process that is confined to as many processors as threads."""
     command = [sys.executable, "-m", "benchmarks.stages", "--case", json.dumps(case)]
-    command += [f"--garden={garden}"] if garden else []
+    command += [f"--garden={arguments.garden}"] if arguments.garden else []
+    command += ["--quick"] if arguments.quick else []
     confine = getattr(os, "sched_setaffinity", None)
     done = subprocess.run(
         command,
@@ -115,12 +117,13 @@ def _in_process(case: Case, threads: int, garden: Path | None) -> dict[str, Any]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(case: Case, garden: Path | None) -> dict[str, Any]:
+def measure(case: Case, garden: Path | None, seconds: float) -> dict[str, Any]:
     """Time the stages of one case.
 
     Args:
       case: what to measure.
       garden: file of the garden scene.
+      seconds: time to spend on each stage.
 
     Returns:
       Milliseconds of each stage, peak memory of the process, and the share of a step that is not the kernels'.
@@ -132,7 +135,7 @@ def measure(case: Case, garden: Path | None) -> dict[str, Any]:
         stages = _raster(scene, case.channels)
     else:
         stages = {**_raster(scene, 3), **_step(scene)}
-    times = {name: time_calls(function) for name, function in stages.items()}
+    times = {name: time_calls(function, seconds) for name, function in stages.items()}
     result: dict[str, Any] = {"stages": times, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     if "whole step" in times:
         kernels = times["raster, forward and backward"]["cpu_ms"]
@@ -285,18 +288,19 @@ def _views(scene: scenes.Scene, cameras: int) -> Stages:
     return {"views": lambda: forward(*splats), "views, with gradient": lambda: both(*splats)}
 
 
-def time_calls(function: Callable[[], Any]) -> dict[str, float]:
+def time_calls(function: Callable[[], Any], seconds: float = SECONDS) -> dict[str, float]:
     """Time a function.
 
     Args:
       function: to call.
+      seconds: time to spend, at least one call.
 
     Returns:
       Milliseconds of a call: minimum and median of the wall clock, minimum of all processors together.
     """
     jax.block_until_ready(function())
     walls, cpus, start = [], [], time.perf_counter()
-    while not walls or (time.perf_counter() - start < SECONDS and len(walls) < 15):
+    while not walls or (time.perf_counter() - start < seconds and len(walls) < 15):
         wall, cpu = time.perf_counter(), time.process_time()
         jax.block_until_ready(function())
         walls.append(1e3 * (time.perf_counter() - wall))
