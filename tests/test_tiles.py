@@ -102,9 +102,19 @@ def test_lists_are_ordered_by_depth_then_index_or_by_index_alone():
     assert sorted_by_index == [sorted(ids) for ids in lists(intersect(splats))]
 
 
+def test_lists_of_many_splats_are_ordered_by_depth_then_index():
+    splats = random_splats(80_000, width=WIDTH, height=HEIGHT, largest=1.0)
+    tiles = intersect(splats, capacity=400_000)
+    depths, ids = np.asarray(splats.depths), np.asarray(tiles.gaussian_ids)
+    assert 40_000 < int(tiles.count) <= 400_000
+    for begin, end in itertools.pairwise(np.asarray(tiles.tile_offsets)):
+        listed = ids[begin:end]
+        np.testing.assert_array_equal(listed, listed[np.lexsort((listed, depths[listed]))])
+
+
 def test_negative_depths_and_both_zeros_are_ordered():
     splats = random_splats(6, width=WIDTH, height=HEIGHT)._replace(
-        depths=jnp.array([3.0, -0.0, 0.0, -2.0, 1e-38, -1e30]), radii=jnp.full((6, 2), 200, jnp.int32)
+        depths=jnp.array([3.0, 0.0, -0.0, -2.0, 1e-38, -1e30]), radii=jnp.full((6, 2), 200, jnp.int32)
     )
     assert lists(intersect(splats, exact=False))[0] == [5, 3, 1, 2, 4, 0]
 

@@ -47,6 +47,14 @@ def test_alpha_is_kept(tmp_path):
     assert (result[..., 3] == COLOR[..., 1]).all() and (result[..., :3] == COLOR[..., :1]).all()
 
 
+def test_a_transparent_color_of_a_palette_becomes_alpha(tmp_path):
+    image = Image.new("P", (3, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    image.putdata([0, 1, 2])
+    result = written(tmp_path, image, transparency=1)
+    assert result.tolist() == [[[10, 20, 30, 255], [40, 50, 60, 0], [70, 80, 90, 255]]]
+
+
 def test_composite_blends_over_the_background():
     result = composite(COLOR, np.array([1.0, 0.0, 0.5]))
     alpha = COLOR[..., 3:] / 255

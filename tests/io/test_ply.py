@@ -99,6 +99,13 @@ def test_8_bit_colors_become_coefficients(tmp_path):
     np.testing.assert_allclose(shown, [1.0, 0.0, 0.2], atol=1e-6)
 
 
+def test_floating_point_colors_are_in_the_unit_range(tmp_path):
+    data = ply([*NEEDED, "red", "green", "blue"], [[0] * 11 + [1.0, 0.0, 0.2]])
+    shown = 0.5 + 0.28209479177387814 * np.asarray(loaded(tmp_path, data).sh_dc[0, 0])
+    np.testing.assert_allclose(shown, [1.0, 0.0, 0.2], atol=1e-6)
+    np.testing.assert_allclose(load_points(tmp_path / "a.ply").colors, [[1.0, 0.0, 0.2]], atol=1e-6)
+
+
 @pytest.mark.parametrize("form", ["ascii", "binary_little_endian"])
 def test_a_truncated_file_says_the_numbers(tmp_path, form):
     data = ply([*NEEDED, *COLOR], [range(14)] * 4, form=form)

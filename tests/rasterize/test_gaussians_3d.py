@@ -175,11 +175,12 @@ def test_long_thin_splats_far_from_their_centre():
     assert_same_picture(render(splats, "native"), want)
 
 
-def test_given_lists_give_the_same_bits():
-    splats = random_splats(200, width=WIDTH, height=HEIGHT)
+@pytest.mark.parametrize(("count", "largest"), [(200, 6.0), (100_000, 1.0)])
+def test_given_lists_give_the_same_bits(count, largest):
+    splats = random_splats(count, width=WIDTH, height=HEIGHT, largest=largest)
     tiles = intersect_tiles(
         splats.means2d, splats.radii, splats.depths, conics=splats.conics, opacities=splats.opacities, width=WIDTH,
-        height=HEIGHT, capacity=5000,
+        height=HEIGHT, capacity=25 * count,
     )  # fmt: skip
 
     def loss(floats, lists):

@@ -66,6 +66,13 @@ def test_growth_is_five_percent_up_to_the_cap():
     assert int(refine(KEY, splats, jnp.int32(40), settings=SETTINGS).num_splats) == 40
 
 
+def test_more_splats_than_the_cap_are_kept():
+    splats = random_splats(20)._replace(logit_opacities=jnp.zeros(20))
+    result = refine(KEY, splats, jnp.int32(18), settings=MCMC(cap=12))
+    assert int(result.num_splats) == 18 and not result.moved.any()
+    assert trees_equal(result.splats, splats)
+
+
 def test_splats_that_are_not_finite_are_replaced():
     splats = random_splats(6)._replace(logit_opacities=jnp.zeros(6).at[1].set(jnp.nan))
     splats = splats._replace(means=splats.means.at[2].set(jnp.inf), log_scales=splats.log_scales.at[3].set(jnp.nan))

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from PIL import Image
 
 from jaxsplat.data import load_capture
@@ -12,10 +13,10 @@ from jaxsplat.train.evaluate import picture_name, save_pictures
 from tests.train.scenes import random_splats, write_capture
 
 
-def captured(tmp_path, splats):
+def captured(tmp_path, splats, **settings):
     """A capture whose photographs are renders of the splats."""
     capture = load_capture(write_capture(tmp_path / "c"))
-    render = make_renderer(width=24, height=20)
+    render = make_renderer(width=24, height=20, **settings)
     cameras = capture.cameras
     images = render(splats, jnp.asarray(cameras.viewmats), jnp.asarray(cameras.Ks))
     return dataclasses.replace(capture, images=np.round(np.asarray(images) * 255).astype(np.uint8))
@@ -26,6 +27,14 @@ def test_the_true_scene_is_limited_by_rounding_only(tmp_path):
     result = evaluate(splats, captured(tmp_path, splats))
     assert result.psnr > 55 and result.ssim > 0.999
     assert [view.name for view in result.views] == ["images/000.png", "images/008.png"]
+
+
+@pytest.mark.parametrize("antialiased", [False, True])
+def test_small_splats_are_evaluated_as_they_were_trained(tmp_path, antialiased):
+    splats = random_splats(50)._replace(log_scales=jnp.full((50, 3), -5.0))
+    capture = captured(tmp_path, splats, antialiased=antialiased)
+    assert evaluate(splats, capture, antialiased=antialiased).psnr > 50
+    assert evaluate(splats, capture, antialiased=not antialiased).psnr < 40
 
 
 def test_psnr_is_that_of_the_picture(tmp_path):

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -85,6 +86,23 @@ def test_resuming_with_other_settings_or_pictures_is_refused_and_named(folder, f
         train(write_capture(tmp_path / "other", views=11), finished[0], existing="resume")
     with pytest.raises(InputError, match="no checkpoint.npz to resume from"):
         train(folder, tmp_path / "nowhere", existing="resume")
+
+
+def test_resuming_with_other_held_out_views_is_refused(folder, tmp_path):
+    capture, out = shutil.copytree(folder, tmp_path / "c"), tmp_path / "out"
+    content = json.loads((capture / "transforms.json").read_text())
+    (capture / "transforms.json").unlink()
+
+    def hold_out(count):
+        for name, frames in (("train", content["frames"][count:]), ("test", content["frames"][:count])):
+            (capture / f"transforms_{name}.json").write_text(json.dumps({**content, "frames": frames}))
+
+    config = dataclasses.replace(CONFIG, steps=2)
+    hold_out(2)
+    train(capture, out, config)
+    hold_out(3)
+    with pytest.raises(InputError, match="fingerprint was"):
+        train(capture, out, config, existing="resume")
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_left_alone(folder, tmp_path):

@@ -101,6 +101,34 @@ def test_a_scene_of_dead_splats_only_is_reported_and_stays_finite():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.splats))
 
 
+@pytest.mark.parametrize("antialiased", [False, True])
+def test_the_step_renders_small_splats_as_the_configuration_says(antialiased):
+    config = dataclasses.replace(CONFIG, antialiased=antialiased)
+    state = start(config)
+    state = state._replace(splats=state.splats._replace(log_scales=jnp.full((60, 3), -5.0)))
+    settings: dict[str, Any] = {**SIZE, "background": (1.0, 1.0, 1.0)}
+    plain, filtered = (
+        render_splats(state.splats, VIEWMATS, KS, **settings, antialiased=on).colors for on in (False, True)
+    )
+    assert float(jnp.abs(plain - filtered).max()) > 0.01
+    _, metrics = jax.jit(make_train_step(config))(state, Batch(filtered if antialiased else plain, VIEWMATS, KS))
+    assert float(metrics.psnr) > 60
+
+
+def test_the_noise_fades_with_the_learning_rate_of_the_means():
+    config = dataclasses.replace(CONFIG, strategy=MCMC(cap=40, refine_every=1000, noise=1e3))
+    state = start(config)
+    clear = state.splats._replace(logit_opacities=jnp.full(40, -12.0), log_scales=jnp.zeros((40, 3)))
+    step, data = jax.jit(make_train_step(config)), batch()
+
+    def moved(done):
+        after, _ = step(state._replace(splats=clear, step=jnp.int32(done)), data)
+        return float(jnp.sqrt(jnp.square(after.splats.means - clear.means).mean()))
+
+    assert moved(0) > 0
+    assert moved(config.steps) / moved(0) == pytest.approx(config.rates.means_end, rel=0.4)
+
+
 def test_bands_of_spherical_harmonics_come_into_use_one_after_another():
     config = TrainConfig(steps=100, sh_degree=3, sh_interval=0.1)
     used = [int(np.asarray(active_bands(jnp.asarray(step), config)).sum()) for step in (0, 9, 10, 19, 20, 30, 99)]
