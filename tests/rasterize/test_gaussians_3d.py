@@ -254,6 +254,15 @@ def test_probe_gives_the_screen_gradient_and_its_absolute_sum():
     assert float(got.max()) > 0
 
 
+@pytest.mark.parametrize("channels", [33, 75, 130])
+def test_probe_takes_all_channels_at_once(channels):
+    splats = random_splats(60, width=WIDTH, height=HEIGHT, channels=channels)
+    zeros = jnp.zeros_like(splats.means2d)
+    native, reference = (gradients(splats, backend, ScreenProbe(zeros, zeros)) for backend in ("native", "reference"))
+    assert_same_gradients(native[2], reference[2])
+    assert_same_gradients(native[0], reference[0])
+
+
 def test_opacity_one_on_a_pixel_centre_has_finite_gradients():
     splats = random_splats(1, width=8, height=8)._replace(
         means2d=jnp.array([[3.5, 4.5]]), opacities=jnp.ones(1), radii=jnp.array([[9, 9]])

@@ -140,10 +140,10 @@ typedef float Four __attribute__((vector_size(16)));
 typedef int32_t FourBits __attribute__((vector_size(16)));
 constexpr int kMostFours = (kMomentSlots + kMaxGradientChannels) / 4;
 
-// The sum of slots [begin, end), in order. kWidth is the number of fours in use, or 0: then it is `width`. Returns
-// whether any of them was touched.
+// The sum of slots [begin, end), in order: `width` fours of each, from the `first` one on. kWidth is the width, or 0.
+// Returns whether any of them was touched.
 template <int kWidth>
-bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t width, Four* result) {
+bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t first, int64_t width, Four* result) {
   Four sum[kWidth > 0 ? kWidth : kMostFours] = {};
   int32_t any = 0;
   for (int64_t s = begin; s < end; ++s) {
@@ -151,7 +151,7 @@ bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t wi
     const int32_t on = -int32_t{slots.touched[s]};
     const FourBits mask{on, on, on, on};
     any |= on;
-    const auto* slot = reinterpret_cast<const FourBits*>(slots.values + s * slots.stride);
+    const auto* slot = reinterpret_cast<const FourBits*>(slots.values + s * slots.stride) + first;
     for (int64_t k = 0; k < (kWidth > 0 ? kWidth : width); ++k) sum[k] += reinterpret_cast<Four>(slot[k] & mask);
   }
   std::memcpy(result, sum, sizeof(sum));
@@ -162,11 +162,19 @@ bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t wi
 void ReduceSplat(const TileLists& lists, const GradientSlots& slots, int64_t id, const Splats2d& splats,
                  const SplatGradient& result) {
   const int64_t begin = lists.slot_begin[id], end = lists.slot_begin[id + 1];
-  const int64_t width = (kMomentSlots + slots.channels + 3) / 4;
+  const int64_t width = std::min<int64_t>((kMomentSlots + slots.channels + 3) / 4, kMostFours);
   Four sum[kMostFours];
-  const bool any = width == 3 ? SumSlots<3>(slots, begin, end, width, sum) : SumSlots<0>(slots, begin, end, width, sum);
-  std::memcpy(result.colors + id * splats.channels + slots.first_channel, sum + kMomentSlots / 4,
-              sizeof(float) * static_cast<size_t>(slots.channels));
+  const bool any =
+      width == 3 ? SumSlots<3>(slots, begin, end, 0, width, sum) : SumSlots<0>(slots, begin, end, 0, width, sum);
+  float* const colors = result.colors + id * splats.channels + slots.first_channel;
+  int64_t done = std::min(slots.channels, width * 4 - kMomentSlots);
+  std::memcpy(colors, sum + kMomentSlots / 4, sizeof(float) * static_cast<size_t>(done));
+  for (; done < slots.channels; done += kMostFours * 4) {
+    const int64_t left = std::min<int64_t>(slots.channels - done, kMostFours * 4);
+    Four more[kMostFours];
+    SumSlots<0>(slots, begin, end, (kMomentSlots + done) / 4, (left + 3) / 4, more);
+    std::memcpy(colors + done, more, sizeof(float) * static_cast<size_t>(left));
+  }
   Moments2d moments;
   std::memcpy(&moments, sum, sizeof(moments));
   // The conic and the opacity of a splat that hits no pixel may be anything.
@@ -204,7 +212,9 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   Scratch scratch;
   const Prepared prepared = PrepareImage(pool, scratch, grid, blend, splats);
   const TileLists& lists = prepared.lists;
-  const int64_t most = std::min<int64_t>(splats.channels, kMaxGradientChannels);
+  // The absolute value of a gradient needs all of it at once.
+  const int64_t most =
+      result.absgrads != nullptr ? splats.channels : std::min<int64_t>(splats.channels, kMaxGradientChannels);
   const int64_t stride = (kMomentSlots + most + 3) / 4 * 4;
   auto* values = scratch.Take<float>(lists.entries * stride);
   auto* touched = scratch.Take<uint8_t>(lists.entries);
