@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from benchmarks import native
 
 ROOT = Path(__file__).parents[1]
 GARDEN = "shared/data/gsplat/test_garden.npz"
@@ -71,21 +72,9 @@ def _parse() -> argparse.Namespace:
 
 def _run(arguments: argparse.Namespace, threads: int, isa: str) -> list[dict[str, Any]] | None:
     """Measure in a process of its own, confined to as many processors as threads; None where it failed."""
-    environment = {**os.environ, "NPROC": str(threads), "OMP_NUM_THREADS": str(threads), "JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
-    # Idle OpenMP threads would go on spinning on the processors that the other program needs.
-    environment["OMP_WAIT_POLICY"] = "passive"
-    environment["JAXSPLAT_ISA"] = "" if isa == "best" else isa
-    command = [sys.executable, "-m", "benchmarks.measure", f"--threads={threads}", f"--repeats={arguments.repeats}"]
+    command = ["-m", "benchmarks.measure", f"--threads={threads}", f"--repeats={arguments.repeats}"]
     command += [f"--garden={arguments.garden}"] if arguments.garden else []
-    confine = getattr(os, "sched_setaffinity", None)
-    done = subprocess.run(
-        [*command, *arguments.scene],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=confine and (lambda: confine(0, sorted(os.sched_getaffinity(0))[:threads])),
-    )
+    done = native.run_confined([*command, *arguments.scene], threads, JAXSPLAT_ISA="" if isa == "best" else isa)
     if done.returncode:
         return None
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

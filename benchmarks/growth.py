@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import scenes
-from benchmarks.stages import time_calls
+from benchmarks.stages import time_calls, with_gradient
 from jaxsplat import rasterize_gaussians_3d
 
 AXES: dict[str, Sequence[dict[str, int]]] = {
@@ -74,9 +74,9 @@ def _measure(*, splats: int, width: int, height: int, channels: int, cameras: in
     def render(*operands: jax.Array) -> jax.Array:
         m, c, d, o = operands
         out = rasterize_gaussians_3d(m, c, d, o, depths=depths[None], radii=radii[None], width=width, height=height)
-        return out.colors.sum()
+        return out.colors
 
-    both = jax.jit(jax.value_and_grad(render, argnums=(0, 1, 2, 3)))
+    both = with_gradient(render)
     return time_calls(lambda: both(*operands))["min_ms"]
 
 

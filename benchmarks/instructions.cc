@@ -31,7 +31,6 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const bool dense = std::strcmp(argv[1], "dense") == 0, many = std::strcmp(argv[1], "channels16") == 0;
   const Scene scene = many ? Scene{400, 16, 1, 6} : dense ? Scene{600, 3, 4, 12} : Scene{3000, 3, 0.6f, 2};
-  const std::vector<const char*> stages{"intersect", "forward", "backward"};
   const int repeats = std::atoi(argv[3]);
   const ImageGrid grid{150, 100, 16};  // the last tiles reach beyond the image
   const BlendRule blend{0.99, 1.0 / 255, 1e-4, false, 0};

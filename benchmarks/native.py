@@ -1,4 +1,4 @@
-"""Compiles C++ for this machine and calls it on numpy arrays."""
+"""Compiles C++ for this machine, calls it on numpy arrays, and runs processes on few processors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,3 +78,28 @@ def _pointer(array: NDArray[Any]) -> ctypes.c_void_p:
     if array.dtype not in (np.float32, np.int32) or not array.flags.c_contiguous:
         raise TypeError(f"expected a contiguous float32 or int32 array, got {array.dtype} {array.shape}")
     return ctypes.c_void_p(array.ctypes.data)
+
+
+def run_confined(arguments: Sequence[str], threads: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process that is confined to as many processors as threads.
+
+    Args:
+      arguments: of the interpreter.
+      threads: number of threads, of JAX and of OpenMP.
+      **environment: further environment variables.
+
+    Returns:
+      The finished process, with what it printed.
+    """
+    variables = {**os.environ, "NPROC": str(threads), "OMP_NUM_THREADS": str(threads), "JAX_PLATFORMS": "cpu"}
+    variables.pop("XLA_FLAGS", None)
+    # Idle OpenMP threads would go on spinning on the processors that another program needs.
+    variables |= {"OMP_WAIT_POLICY": "passive", **environment}
+    confine = getattr(os, "sched_setaffinity", None)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=confine and (lambda: confine(0, sorted(os.sched_getaffinity(0))[:threads])),
+    )

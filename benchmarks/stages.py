@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import scenes
+from benchmarks import native, scenes
 from jaxsplat import (
     intersect_tiles,
     losses,
@@ -102,18 +100,11 @@ def main() -> int:
 
 def _in_process(case: Case, threads: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure in a process that is confined to as many processors as threads."""
-    command = [sys.executable, "-m", "benchmarks.stages", "--case", json.dumps(case)]
+    command = ["-m", "benchmarks.stages", "--case", json.dumps(case)]
     command += [f"--garden={arguments.garden}"] if arguments.garden else []
     command += ["--quick"] if arguments.quick else []
-    confine = getattr(os, "sched_setaffinity", None)
-    done = subprocess.run(
-        command,
-        env={**os.environ, "NPROC": str(threads), "JAX_PLATFORMS": "cpu"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        preexec_fn=confine and (lambda: confine(0, sorted(os.sched_getaffinity(0))[:threads])),
-    )
+    done = native.run_confined(command, threads)
+    done.check_returncode()
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -171,7 +162,7 @@ def _raster(scene: scenes.Scene, channels: int) -> Stages:
     def forward(means2d: jax.Array, conics: jax.Array, colors: jax.Array, opacities: jax.Array) -> jax.Array:
         return rasterize_gaussians_3d(means2d, conics, colors, opacities, depths=depths, radii=radii, **size).colors
 
-    both = _with_gradient(forward)
+    both = with_gradient(forward)
 
     @jax.jit
     def intersect(means2d: jax.Array, conics: jax.Array, _: jax.Array, opacities: jax.Array) -> Any:
@@ -232,8 +223,8 @@ def _step(scene: scenes.Scene) -> Stages:
 
     colors = jax.jit(lambda directions, terms: spherical_harmonics(SH_DEGREE, directions, terms))
     projected = (splats.means, splats.quats, jnp.exp(splats.log_scales))
-    project_jit, project_both = jax.jit(project), _with_gradient(project)
-    colors_both, compare_both = _with_gradient(colors), _with_gradient(compare)
+    project_jit, project_both = jax.jit(project), with_gradient(project)
+    colors_both, compare_both = with_gradient(colors), with_gradient(compare)
     gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.ones_like(leaf), splats)
     adam = _carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
     return {
@@ -247,8 +238,15 @@ def _step(scene: scenes.Scene) -> Stages:
     }
 
 
-def _with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The value of a function and the gradients of the sum of its results, compiled."""
+def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function together with its gradients.
+
+    Args:
+      function: of arrays.
+
+    Returns:
+      The function that gives the sum of all results, and its gradients.
+    """
 
     def total(*arguments: jax.Array) -> jax.Array:
         return jnp.stack([leaf.sum() for leaf in jax.tree.leaves(function(*arguments))]).sum()
@@ -284,7 +282,7 @@ def _views(scene: scenes.Scene, cameras: int) -> Stages:
     ) -> jax.Array:
         return rasterization(means, quats, scales, opacities, colors, views, Ks, **size).colors
 
-    forward, both = jax.jit(render), _with_gradient(render)
+    forward, both = jax.jit(render), with_gradient(render)
     return {"views": lambda: forward(*splats), "views, with gradient": lambda: both(*splats)}
 
 
