@@ -129,7 +129,7 @@ def apply_splat_adam(
       >>> state = splat_adam(steps=1000).init(splats)
       >>> splats, state = apply_splat_adam(splats, gradients, state, steps=1000)
     """
-    if not _ffi.available(jax.default_backend()) or any(leaf.dtype != jnp.float32 for leaf in splats):
+    if not _ffi.takes(*splats):
         updates, state = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
         return jax.tree.map(jnp.add, splats, updates), state
     moments, step = state

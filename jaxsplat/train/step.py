@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxsplat import _ffi, losses
+from jaxsplat import losses
 from jaxsplat.optim import apply_splat_adam, means_rate, zero_moments
 from jaxsplat.rendering import rasterization
 from jaxsplat.strategy import mcmc
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.state import TrainState
-from jaxsplat.types import Backend, RenderOutput, Splats
+from jaxsplat.types import Backend, RenderOutput, SHCoeffs, Splats
 
 
 class Batch(NamedTuple):
@@ -59,6 +59,7 @@ def render_splats(
     width: int,
     height: int,
     background: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    sh_factors: jax.Array | None = None,
     antialiased: bool = False,
     backend: Backend = "auto",
 ) -> RenderOutput:
@@ -71,6 +72,7 @@ def render_splats(
       width: of the pictures, in pixels.
       height: of the pictures, in pixels.
       background: colour in 0..1.
+      sh_factors: [K] by which each SH function is multiplied; None for 1.
       antialiased: as the splats were trained.
       backend: renderer.
 
@@ -80,7 +82,7 @@ def render_splats(
     Example:
       >>> render_splats(load_ply("scene.ply"), viewmats, Ks, width=270, height=480).colors
     """
-    coefficients = _materialize_gradient(jnp.concatenate([splats.sh_dc, splats.sh_rest], -2))
+    count = splats.sh_dc.shape[-2] + splats.sh_rest.shape[-2]
     colors = None  # black costs nothing
     if any(background):
         colors = jnp.broadcast_to(jnp.asarray(background, splats.means.dtype), (viewmats.shape[-3], 3))
@@ -89,25 +91,16 @@ def render_splats(
         splats.quats,
         jnp.exp(splats.log_scales),
         jax.nn.sigmoid(splats.logit_opacities),
-        coefficients,
+        SHCoeffs(splats.sh_dc, splats.sh_rest, sh_factors),
         viewmats,
         Ks,
         width=width,
         height=height,
-        sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
+        sh_degree=round(count**0.5) - 1,
         backgrounds=colors,
         antialiased=antialiased,
         backend=backend,
     )
-
-
-@jax.custom_vjp
-def _materialize_gradient(x: jax.Array) -> jax.Array:
-    """Returns x; its gradient is computed once, and not again in each slice that is taken of it."""
-    return x
-
-
-_materialize_gradient.defvjp(lambda x: (x, None), lambda _, v: (_ffi.materialize(v),))
 
 
 def make_renderer(
@@ -184,26 +177,25 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
     return step
 
 
-def active_bands(step: jax.Array, config: TrainConfig) -> np.ndarray | jax.Array:
-    """Which coefficients of `sh_rest` are in use at a step: [K - 1] 0 or 1. A value, so that nothing recompiles."""
-    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(1, config.sh_degree + 1)] or [[]])
+def active_bands(step: jax.Array, config: TrainConfig) -> jax.Array:
+    """Which SH functions are in use at a step: [K] 0 or 1. A value, so that nothing recompiles."""
+    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(config.sh_degree + 1)])
     interval = max(config.sh_interval * config.steps, 1.0)
-    return jnp.asarray(orders) <= step / interval
+    return jnp.asarray(orders <= step / interval)
 
 
 def _loss(
     splats: Splats, state: TrainState, batch: Batch, targets: jax.Array, config: TrainConfig
 ) -> tuple[jax.Array, jax.Array]:
-    mask = active_bands(state.step, config).astype(splats.sh_rest.dtype)
-    shown = splats._replace(sh_rest=splats.sh_rest * mask[None, :, None])
     height, width = targets.shape[-3:-1]
     images = render_splats(
-        shown,
+        splats,
         batch.viewmats,
         batch.Ks,
         width=width,
         height=height,
         background=config.background or (0.0, 0.0, 0.0),
+        sh_factors=active_bands(state.step, config).astype(splats.sh_dc.dtype),
         antialiased=config.antialiased,
         backend=config.backend,
     ).colors

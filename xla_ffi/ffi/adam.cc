@@ -1,8 +1,8 @@
 // XLA call of one step of Adam.
 #include "ops/adam.h"
 
+#include "cpu/kernels.h"
 #include "cpu/parallel.h"
-#include "cpu/tile_kernels.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
 
