@@ -10,6 +10,7 @@ import collections
 import gzip
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +41,66 @@ def main() -> int:
     step, state, batch = _training(arguments.splats, arguments.width, arguments.height)
     for _ in range(3):
         state, _ = jax.block_until_ready(step(state, batch))
-    with jax.profiler.trace(str(arguments.out), create_perfetto_trace=True):
+
+    def run() -> None:
+        nonlocal state
         for _ in range(STEPS):
             state, _ = jax.block_until_ready(step(state, batch))
-    trace = max(arguments.out.rglob("perfetto_trace.json.gz"), key=lambda path: path.stat().st_mtime)
-    with gzip.open(trace, "rt", encoding="utf-8") as file:
-        print(table(json.load(file)["traceEvents"]))
-    print(f"The whole trace, for ui.perfetto.dev: {trace}")
+
+    path = trace(run, arguments.out)
+    times = times_of(operations(path))
+    print(table(times))
+    print(f"{outside_kernels(times):.0%} of the time is spent outside the library's kernels (ffi_call).")
+    print(f"The whole trace, for ui.perfetto.dev: {path}")
     return 0
 
 
-def table(events: list[dict[str, Any]]) -> str:
+def trace(function: Callable[[], Any], folder: Path) -> Path:
+    """Trace a function that runs compiled code.
+
+    Args:
+      function: to call; it must block until done.
+      folder: where the trace goes.
+
+    Returns:
+      The trace, a file that opens in Perfetto.
+    """
+    with jax.profiler.trace(str(folder), create_perfetto_trace=True):
+        function()
+    return max(folder.rglob("perfetto_trace.json.gz"), key=lambda path: path.stat().st_mtime)
+
+
+def operations(path: Path) -> list[dict[str, Any]]:
+    """Read the events of a trace."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return json.load(file)["traceEvents"]
+
+
+def times_of(events: list[dict[str, Any]]) -> collections.Counter[str]:
     """Sum the time of the operations of a trace.
 
     Args:
       events: of the trace; operations of XLA are those with an `hlo_op`.
 
     Returns:
-      The longest, with milliseconds and share of a step.
+      Microseconds of each.
     """
     times: collections.Counter[str] = collections.Counter()
     for event in events:
         operation = event.get("args", {}).get("hlo_op")
         if event.get("ph") == "X" and operation:
             times[operation] += event["dur"]
+    return times
+
+
+def outside_kernels(times: collections.Counter[str]) -> float:
+    """Share of the time that is not spent in the library's own kernels, which XLA calls `ffi_call`."""
+    kernels = sum(time for name, time in times.items() if name.startswith("ffi_call"))
+    return 1 - kernels / (sum(times.values()) or 1)
+
+
+def table(times: collections.Counter[str]) -> str:
+    """Lay the longest operations out, with milliseconds and share of a step."""
     total = sum(times.values()) or 1
     lines = [f"{'operation':48}{'ms a step':>12}{'share':>8}"]
     for name, microseconds in times.most_common(LINES):

@@ -7,7 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/kernels.inc.h"
+#include "cpu/prepare.inc.h"
+#include "cpu/tile_backward.inc.h"
+#include "cpu/tile_forward.inc.h"
 
 namespace {
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import native, scenes
+from benchmarks import loops, memory, native, profile_step, scenes, simd_limit
 from jaxsplat import (
+    SHCoeffs,
     intersect_tiles,
     losses,
     project_gaussians,
@@ -32,9 +34,6 @@ from jaxsplat.types import Splats
 SH_DEGREE = 3
 SECONDS = 2.0
 """Time that is spent on each stage, at least one call; almost none with `--quick`."""
-
-FLOATS_PER_SPLAT = 59
-"""Means, rotations, scales, opacity and 16 colors of 3 channels."""
 
 
 class Case(NamedTuple):
@@ -80,27 +79,34 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="tiny scenes, to see that everything runs")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         keep_freed_memory()
-        seconds = 0.0 if arguments.quick else SECONDS
-        print(json.dumps(measure(Case(*json.loads(arguments.case)), arguments.garden, seconds)))
+        seconds, case = 0.0 if arguments.quick else SECONDS, Case(*json.loads(arguments.case))
+        result = (
+            measure_memory(case, arguments.garden) if arguments.memory else measure(case, arguments.garden, seconds)
+        )
+        print(json.dumps(result))
         return 0
     results = []
     for case in QUICK if arguments.quick else CASES:
         if case.scene.startswith("garden") and arguments.garden is None:
             continue
         for threads in arguments.threads:
-            results.append({"case": case._asdict(), "threads": threads, **_in_process(case, threads, arguments)})
+            found = _in_process(case, threads, arguments)
+            if "whole step" in found["stages"]:
+                found |= _in_process(case, threads, arguments, "--memory")
+            results.append({"case": case._asdict(), "threads": threads, **found})
             print(table(results[-1]), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _in_process(case: Case, threads: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def _in_process(case: Case, threads: int, arguments: argparse.Namespace, *more: str) -> dict[str, Any]:
     """Measure in a process that is confined to as many processors as threads."""
-    command = ["-m", "benchmarks.stages", "--case", json.dumps(case)]
+    command = ["-m", "benchmarks.stages", "--case", json.dumps(case), *more]
     command += [f"--garden={arguments.garden}"] if arguments.garden else []
     command += ["--quick"] if arguments.quick else []
     done = native.run_confined(command, threads)
@@ -117,7 +123,8 @@ def measure(case: Case, garden: Path | None, seconds: float) -> dict[str, Any]:
       seconds: time to spend on each stage.
 
     Returns:
-      Milliseconds of each stage, peak memory of the process, and the share of a step that is not the kernels'.
+      Milliseconds of each stage; pairs a second and their share of what the inner loops reach; the share of a step that
+      is not the kernels'.
     """
     scene = _scene(case, garden)
     if case.cameras > 1:
@@ -126,14 +133,59 @@ def measure(case: Case, garden: Path | None, seconds: float) -> dict[str, Any]:
         stages = _raster(scene, case.channels)
     else:
         stages = {**_raster(scene, 3), **_step(scene)}
-    times = {name: time_calls(function, seconds) for name, function in stages.items()}
-    result: dict[str, Any] = {"stages": times, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    if "whole step" in times:
-        kernels = times["raster, forward and backward"]["cpu_ms"]
-        result["outside_kernels"] = 1 - kernels / times["whole step"]["cpu_ms"]
-        # Parameters, two moments and gradients.
-        result["state_mib"] = 4 * 4 * FLOATS_PER_SPLAT * len(scene.means) / 2**20
+    result: dict[str, Any] = {"stages": {name: time_calls(function, seconds) for name, function in stages.items()}}
+    if case.cameras == 1:
+        _add_limit(result, scene, case.channels)
+    if "whole step" in stages:
+        with tempfile.TemporaryDirectory() as folder:
+            path = profile_step.trace(lambda: jax.block_until_ready(stages["whole step"]()), Path(folder))
+            result["outside_kernels"] = profile_step.outside_kernels(
+                profile_step.times_of(profile_step.operations(path))
+            )
     return result
+
+
+def measure_memory(case: Case, garden: Path | None) -> dict[str, Any]:
+    """Measure what the first step takes beyond parameters, moments and gradients.
+
+    Args:
+      case: what to measure.
+      garden: file of the garden scene.
+
+    Returns:
+      Mebibytes; and those of 150 bytes a splat and 100 bytes a pixel, to compare with.
+    """
+    scene = _scene(case, garden)
+    splats, step = _training(scene)
+    state = splat_adam(steps=1000).init(splats)
+    compiled = jax.jit(step, donate_argnums=(0, 1)).lower(splats, state).compile()
+    gradients = sum(leaf.nbytes for leaf in splats)
+    beyond = memory.peak_beyond(lambda: compiled(splats, state)) - gradients
+    allowance = 150 * len(scene.means) + 100 * scene.width * scene.height
+    return {"step_mib": beyond / 2**20, "step_allowance_mib": allowance / 2**20}
+
+
+def _add_limit(result: dict[str, Any], scene: scenes.Scene, channels: int) -> None:
+    """Pixel-splat pairs a second of the rasterizer, and of its inner loops alone (for 3 channels)."""
+    screen = scenes.project(scene)
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
+    lists = intersect_tiles(
+        *(jnp.asarray(x) for x in (screen.means2d, screen.radii, screen.depths)),
+        conics=jnp.asarray(screen.conics),
+        opacities=jnp.asarray(screen.opacities),
+        capacity=16 * len(screen.means2d),
+        **size,
+    )
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = simd_limit.measure(screen, np.asarray(lists.gaussian_ids), np.asarray(lists.tile_offsets), threads)
+    times = result["stages"]
+    forward = times["raster, forward"]["min_ms"]
+    backward = times["raster, forward and backward"]["min_ms"] - forward
+    result["pairs"] = limit.pairs
+    for stage, ms, rate in (("forward", forward, limit.forward), ("backward", backward, limit.backward)):
+        result[f"{stage}_pairs_a_second"] = limit.pairs / ms * 1e3
+        if channels == 3:
+            result[f"{stage}_share_of_limit"] = limit.pairs / ms * 1e3 / rate
 
 
 def _scene(case: Case, garden: Path | None) -> scenes.Scene:
@@ -176,11 +228,10 @@ def _raster(scene: scenes.Scene, channels: int) -> Stages:
     }
 
 
-def _step(scene: scenes.Scene) -> Stages:
-    """What is around the kernels in a training step, and the whole of it."""
+def _training(scene: scenes.Scene) -> tuple[Splats, Callable[[Splats, Any], Any]]:
+    """Splats, and a step of theirs towards a picture of noise."""
     rng = np.random.default_rng(2)
     count = len(scene.means)
-    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
     opacities = np.clip(scene.opacities, 1e-4, 1 - 1e-4)
     splats = Splats(
         means=jnp.asarray(scene.means),
@@ -191,17 +242,7 @@ def _step(scene: scenes.Scene) -> Stages:
         sh_rest=jnp.asarray(0.1 * rng.normal(size=(count, 15, 3)), jnp.float32),
     )
     viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
-    target = jnp.asarray(rng.random((1, scene.height, scene.width, 3)), jnp.float32)
-    image = jnp.clip(target + 0.1, 0, 1)
-    coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], 1)
-    directions = splats.means - jnp.asarray(-scene.viewmat[:3, :3].T @ scene.viewmat[:3, 3])
-
-    def project(means: jax.Array, quats: jax.Array, scales: jax.Array) -> Any:
-        out = project_gaussians(means, quats, scales, viewmats, Ks, opacities=jnp.asarray(scene.opacities), **size)
-        return out.means2d, out.conics, out.depths
-
-    def compare(images: jax.Array) -> jax.Array:
-        return 0.8 * losses.l1(images, target).mean() + 0.2 * (1 - losses.ssim(images, target).mean())
+    compare = _compare(_target(scene))
 
     def loss(splats: Splats) -> jax.Array:
         return compare(
@@ -210,29 +251,60 @@ def _step(scene: scenes.Scene) -> Stages:
                 splats.quats,
                 jnp.exp(splats.log_scales),
                 jax.nn.sigmoid(splats.logit_opacities),
-                jnp.concatenate([splats.sh_dc, splats.sh_rest], 1),
+                SHCoeffs(splats.sh_dc, splats.sh_rest),
                 viewmats,
                 Ks,
                 sh_degree=SH_DEGREE,
-                **size,
+                width=scene.width,
+                height=scene.height,
             ).colors
         )
 
-    def step(splats: Splats, state: Any) -> Any:
-        return apply_splat_adam(splats, jax.grad(loss)(splats), state, steps=1000)
+    return splats, lambda splats, state: apply_splat_adam(splats, jax.grad(loss)(splats), state, steps=1000)
+
+
+def _target(scene: scenes.Scene) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(3).random((1, scene.height, scene.width, 3)), jnp.float32)
+
+
+def _compare(target: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    return lambda images: 0.8 * losses.l1(images, target).mean() + 0.2 * (1 - losses.ssim(images, target).mean())
+
+
+def _step(scene: scenes.Scene) -> Stages:
+    """What is around the kernels in a training step, and the whole of it."""
+    splats, step = _training(scene)
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
+    viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
+    target = _target(scene)
+    compare, image = _compare(target), jnp.clip(target + 0.1, 0, 1)
+    coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], 1)
+    directions = splats.means - jnp.asarray(-scene.viewmat[:3, :3].T @ scene.viewmat[:3, 3])
+
+    def project(means: jax.Array, quats: jax.Array, scales: jax.Array) -> Any:
+        out = project_gaussians(means, quats, scales, viewmats, Ks, opacities=jnp.asarray(scene.opacities), **size)
+        return out.means2d, out.conics, out.depths
 
     colors = jax.jit(lambda directions, terms: spherical_harmonics(SH_DEGREE, directions, terms))
     projected = (splats.means, splats.quats, jnp.exp(splats.log_scales))
     project_jit, project_both = jax.jit(project), with_gradient(project)
     colors_both, compare_both = with_gradient(colors), with_gradient(compare)
+    similarity = with_gradient(lambda images: losses.ssim(images, target).mean())
     gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.ones_like(leaf), splats)
     adam = _carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
+    # As the library's projection does it, every quaternion divided by its length beforehand.
+    unit = scene._replace(quats=scene.quats / np.linalg.norm(scene.quats, axis=1, keepdims=True))
+    gradient, pictures = loops.projection_gradient(unit), (np.asarray(image[0]), np.asarray(target[0]))
+    written = np.empty_like(pictures[0])
     return {
         "projection": lambda: project_jit(*projected),
         "projection, with gradient": lambda: project_both(*projected),
+        "the same, one C++ loop": lambda: loops.projection_gradient(unit, gradient),
         "spherical harmonics": lambda: colors(directions, coefficients),
         "spherical harmonics, with gradient": lambda: colors_both(directions, coefficients),
         "L1 + SSIM, with gradient": lambda: compare_both(image),
+        "SSIM alone, with gradient": lambda: similarity(image),
+        "the same, C++ loops": lambda: loops.ssim_gradient(*pictures, written),
         "Adam": adam,
         "whole step": _carried(step, splats),
     }
@@ -317,10 +389,19 @@ def table(result: dict[str, Any]) -> str:
     for stage, t in result["stages"].items():
         wall = f"{t['min_ms']:.1f} ({t['median_ms']:.1f})"
         lines.append(f"{stage:36}{wall:>22}{t['cpu_ms']:>18.1f}")
-    lines.append(f"peak memory of the process {result['peak_mib']:.0f} MiB")
+    if "pairs" in result:
+        lines.append(f"{result['pairs'] / 1e6:.1f} million pixel-splat pairs after culling, billions of them a second:")
+        for stage in ("forward", "backward"):
+            share = result.get(f"{stage}_share_of_limit")
+            of = "" if share is None else f", {share:.0%} of its inner loop alone"
+            lines.append(f"  {stage} {result[f'{stage}_pairs_a_second'] / 1e9:.2f}{of}")
+    if "step_mib" in result:
+        lines.append(
+            f"memory of the step beyond parameters, moments and gradients: {result['step_mib']:.0f} MiB "
+            f"(150 bytes a splat + 100 bytes a pixel: {result['step_allowance_mib']:.0f})"
+        )
     if "outside_kernels" in result:
-        lines[-1] += f", of which {result['state_mib']:.0f} MiB are parameters, moments and gradients"
-        lines.append(f"of the step's processor time, {result['outside_kernels']:.0%} is not the kernels'")
+        lines.append(f"of the step's time, {result['outside_kernels']:.0%} is spent outside the library's kernels")
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.ndimage import correlate
 
 from jaxsplat import losses
+from tests.data import double_precision
 
 RNG = np.random.default_rng(0)
 
@@ -52,6 +53,23 @@ def test_ssim_equals_the_full_window(shape, valid):
     x, y = pictures(*shape)
     y = 0.7 * x + 0.3 * y
     np.testing.assert_allclose(losses.ssim(x, y, valid=valid), ssim_truth(x, y, valid=valid), rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 1), (70, 5, 3), (4, 333, 1), (130, 140, 3), (12, 13, 70)])
+def test_the_kernel_equals_plain_jax_in_double_precision_whatever_the_size(shape):
+    x, y = pictures(*shape)
+    weights = RNG.random(shape[:2])[..., None]
+
+    def value_and_gradients(dtype):
+        arrays = [jnp.asarray(a, dtype) for a in (x, y, weights)]
+        return jax.value_and_grad(lambda *a: losses._weighted_ssim(losses._WINDOW, *a), (0, 1, 2))(*arrays)
+
+    single = value_and_gradients(jnp.float32)
+    with double_precision():
+        value, gradients = value_and_gradients(jnp.float64)
+    np.testing.assert_allclose(single[0], value, rtol=2e-5)
+    for ours, truth in zip(single[1], gradients, strict=True):
+        np.testing.assert_allclose(ours, truth, rtol=1e-3, atol=2e-4 * np.abs(truth).max())
 
 
 def test_ssim_of_a_batch_is_one_value_a_picture():

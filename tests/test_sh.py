@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import lpmv
 
-from jaxsplat import num_sh_coeffs, rgb_to_sh, sh_to_rgb, spherical_harmonics
+from jaxsplat import SHCoeffs, num_sh_coeffs, rgb_to_sh, sh_to_rgb, spherical_harmonics
 from tests.data import double_precision
 from tests.differences import assert_gradients
 from tests.tolerances import SINGLE
@@ -104,6 +104,77 @@ def test_every_channel_stays_in_its_place_for_many_channels():
     got = spherical_harmonics(1, dirs, coeffs)
     for d in (0, 15, 16, 511):
         np.testing.assert_allclose(got[:, d : d + 1], spherical_harmonics(1, dirs, coeffs[..., d : d + 1]), atol=SINGLE)
+
+
+SHAPES = {
+    "one camera": ((37, 3), (37, 16, 3)),
+    "cameras share": ((4, 37, 3), (1, 37, 16, 3)),
+    "cameras of scenes share": ((2, 4, 37, 3), (2, 1, 37, 16, 3)),
+    "scenes of one camera": ((2, 37, 3), (2, 37, 16, 3)),
+    "directions shared": ((1, 37, 3), (2, 37, 16, 3)),
+    "one channel": ((37, 3), (37, 16, 1)),
+    "many channels": ((3, 37, 3), (1, 37, 16, 9)),
+    "more than needed": ((37, 3), (37, 25, 3)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_the_kernel_gives_the_values_and_gradients_of_the_reference(shapes, masked):
+    dirs, coeffs = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in shapes)
+    masks = jnp.asarray(RNG.random(dirs.shape[:-1]) < 0.6) if masked else None
+    values = [spherical_harmonics(3, dirs, coeffs, masks=masks, backend=b) for b in ("auto", "reference")]
+    np.testing.assert_allclose(*values, atol=5 * SINGLE)
+
+    def gradients(backend):
+        weights = jnp.cos(jnp.arange(values[0].size, dtype=jnp.float32)).reshape(values[0].shape)
+        total = lambda d, c: (spherical_harmonics(3, d, c, masks=masks, backend=backend) * weights).sum()  # noqa: E731
+        return jax.grad(total, (0, 1))(dirs, coeffs)
+
+    for ours, truth in zip(gradients("auto"), gradients("reference"), strict=True):
+        np.testing.assert_allclose(ours, truth, atol=20 * SINGLE, rtol=1e-4)
+
+
+@pytest.mark.parametrize("degree", range(5))
+def test_the_kernel_has_every_degree_and_leaves_the_other_coefficients_alone(degree):
+    dirs = jnp.asarray(RNG.normal(size=(20, 3)), jnp.float32)
+    coeffs = jnp.asarray(RNG.normal(size=(20, 25, 3)), jnp.float32)
+    np.testing.assert_allclose(
+        spherical_harmonics(degree, dirs, coeffs),
+        spherical_harmonics(degree, dirs, coeffs, backend="reference"),
+        atol=5 * SINGLE,
+    )
+    v_coeffs = jax.grad(lambda c: spherical_harmonics(degree, dirs, c).sum())(coeffs)
+    assert (v_coeffs[:, (degree + 1) ** 2 :] == 0).all() and (v_coeffs[:, : (degree + 1) ** 2] != 0).any()
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("first", [0, 1, 4, 16])
+def test_coefficients_in_two_parts_are_those_in_one(first, backend):
+    dirs = jnp.asarray(RNG.normal(size=(3, 20, 3)), jnp.float32)
+    coeffs = jnp.asarray(RNG.normal(size=(1, 20, 16, 3)), jnp.float32)
+    factors = jnp.asarray([1.0] * 4 + [0.5] * 5 + [0.0] * 7)
+
+    def whole(coeffs):
+        return spherical_harmonics(3, dirs, coeffs * factors[None, None, :, None], backend=backend)
+
+    def split(coeffs):
+        parts = SHCoeffs(coeffs[..., :first, :], coeffs[..., first:, :], factors)
+        return spherical_harmonics(3, dirs, parts, backend=backend)
+
+    np.testing.assert_allclose(split(coeffs), whole(coeffs), atol=5 * SINGLE)
+    truth, found = (jax.grad(lambda c, f=f: jnp.square(f(c)).sum())(coeffs) for f in (whole, split))
+    np.testing.assert_allclose(found, truth, atol=50 * SINGLE, rtol=1e-4)
+
+
+def test_wrong_parts_are_named():
+    dirs, dc, rest = jnp.ones((2, 3)), jnp.ones((2, 1, 3)), jnp.ones((2, 3, 3))
+    with pytest.raises(ValueError, match=r"coeffs must have K >= 9 coefficients in both parts for degree 2, got 4"):
+        spherical_harmonics(2, dirs, SHCoeffs(dc, rest))
+    with pytest.raises(ValueError, match=r"coeffs.rest must have shape"):
+        spherical_harmonics(1, dirs, SHCoeffs(dc, jnp.ones((3, 3, 3))))
+    with pytest.raises(ValueError, match=r"coeffs.factors must have shape \[4\], got \[3\]"):
+        spherical_harmonics(1, dirs, SHCoeffs(dc, rest, jnp.ones(3)))
 
 
 def test_no_splats_give_no_values():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import growth, instructions, native, profile_step, scenes, simd_limit
+from benchmarks import growth, instructions, loops, memory, native, profile_step, scenes, simd_limit
+from jaxsplat import losses, project_gaussians
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +77,7 @@ def test_time_of_operations_is_summed_and_other_events_are_not() -> None:
         {"ph": "X", "dur": 9000, "name": "python"},
         {"ph": "M", "args": {"hlo_op": "fusion"}},
     ]
-    lines = profile_step.table(events).splitlines()[1:]
+    lines = profile_step.table(profile_step.times_of(events)).splitlines()[1:]
     assert [line.split() for line in lines] == [["fusion", "0.60", "60%"], ["call", "0.40", "40%"]]
 
 
@@ -96,3 +100,46 @@ def test_profile_names_the_kernels_and_leaves_a_trace(tmp_path: Path) -> None:
     small = ["--splats", "500", "--width", "32", "--height", "24"]
     assert "ffi_call" in _run("benchmarks.profile_step", "--out", str(tmp_path), *small)
     assert list(tmp_path.rglob("perfetto_trace.json.gz"))
+
+
+def test_the_projection_in_cpp_has_the_librarys_gradient() -> None:
+    scene = scenes.synthetic(300, 96, 64)
+    scene = scene._replace(quats=scene.quats / np.linalg.norm(scene.quats, axis=1, keepdims=True))
+
+    def total(means: jax.Array, quats: jax.Array, scales: jax.Array) -> jax.Array:
+        out = project_gaussians(means, quats, scales, scene.viewmat[None], scene.K[None], width=96, height=64)
+        return out.means2d.sum() + out.conics.sum() + out.depths.sum()
+
+    gradients = jax.grad(total, (0, 1, 2))(*map(jnp.asarray, (scene.means, scene.quats, scene.scales)))
+    visible = np.asarray(scenes.project(scene).box_radii).all(axis=1)
+    assert visible.sum() > 100
+    found = loops.projection_gradient(scene)
+    # Of unit length: the library's gradient has no part along the quaternion.
+    along = np.sum(found.quats * scene.quats, axis=1, keepdims=True) * scene.quats
+    for ours, truth in zip((found.means, found.quats - along, found.scales), gradients, strict=True):
+        np.testing.assert_allclose(ours[visible], np.asarray(truth)[visible], rtol=2e-3, atol=1e-4)
+
+
+def test_ssim_in_cpp_has_the_librarys_value_and_gradient() -> None:
+    x, y = np.random.default_rng(0).random((2, 20, 23, 3), np.float32)
+    value, gradient = jax.value_and_grad(losses.ssim)(jnp.asarray(x), jnp.asarray(y))
+    found, v_x = loops.ssim_gradient(x, y)
+    assert found == pytest.approx(float(value), rel=1e-5)
+    np.testing.assert_allclose(v_x, gradient, rtol=1e-3, atol=1e-7)
+
+
+def test_the_share_outside_the_kernels_is_that_of_all_other_operations() -> None:
+    times = profile_step.times_of(
+        [{"ph": "X", "dur": d, "args": {"hlo_op": n}} for n, d in (("ffi_call.3", 3), ("f", 1))]
+    )
+    assert profile_step.outside_kernels(times) == pytest.approx(0.25)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_memory_of_a_call_is_what_it_touches() -> None:
+    def touch() -> None:
+        time.sleep(0.02)
+        np.ones(8 << 20)
+        time.sleep(0.02)
+
+    assert 60 << 20 < memory.peak_beyond(touch) < 80 << 20
