@@ -23,7 +23,7 @@ from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictures
 from jaxsplat.train.path import smooth_path
 from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
-from jaxsplat.train.step import make_renderer
+from jaxsplat.train.render import make_renderer
 
 Settings = Annotated[TrainConfig, tyro.conf.arg(name="")]
 Input = tyro.conf.Positional[Path]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxsplat import losses
 from jaxsplat.data.capture import Capture
 from jaxsplat.io.images import save_image, to_uint8
-from jaxsplat.train.step import make_renderer
+from jaxsplat.train.render import make_renderer
 from jaxsplat.types import Backend, Splats
 
 _ERROR_GAIN = 4.0

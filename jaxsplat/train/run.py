@@ -131,7 +131,7 @@ def _train(
                 saved = done
             return not stop
 
-        state = train_steps(state, job.views, config, report=report, pause_every=checkpoint_every)
+        state = train_steps(state, job.views, config, report=report, pause_every=(checkpoint_every,))
         seconds = time.monotonic() - began
         progress.close()
         done = int(state.step)
