@@ -67,7 +67,7 @@ class LearningRates:
     logit_opacities: float = 5e-2
     sh_dc: float = 2.5e-3
     sh_rest: float = 2.5e-3 / 20.0
-    schedule: Schedule = Schedule()
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
 
 def means_rate(step: jax.Array, rates: LearningRates, *, steps: int, scene_scale: float = 1.0) -> jax.Array:

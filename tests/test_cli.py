@@ -13,7 +13,7 @@ from jaxsplat.cli import main
 from jaxsplat.io.ply import save_ply
 from tests.train.scenes import edit_transforms, random_splats, write_capture
 
-SMALL = ["--steps", "4", "--sh-degree", "1", "--initial-points", "60", "--strategy.cap", "60"]
+SMALL = ["--steps", "4", "--sh-degree", "1", "--initial-points", "60", "--cap", "60"]
 
 
 @pytest.fixture(scope="module")

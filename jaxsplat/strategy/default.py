@@ -330,7 +330,8 @@ def reset_opacities(refined: Refined, now: jax.Array, *, settings: Default) -> R
     limit = math.log(opacity / (1.0 - opacity))
     logits = refined.splats.logit_opacities
     lowered = jnp.where(now & in_use(refined.splats, refined.num_splats), jnp.minimum(logits, limit), logits)
-    moved = Splats(*[refined.moved] * len(Splats._fields))
+    moved = refined.moved
+    moved = moved if isinstance(moved, Splats) else Splats(*[moved] * len(Splats._fields))
     return refined._replace(
         splats=refined.splats._replace(logit_opacities=lowered),
         moved=moved._replace(logit_opacities=moved.logit_opacities | now),

@@ -60,7 +60,7 @@ class MCMC(Fixed):
         return (step > 0) & (step % self.refine_every == 0) & (step >= start) & (step < stop)
 
     def capacity(self, points: int) -> int:
-        """All rows at once: the number grows by a twentieth at a time, and compiling anew costs more than spare rows."""
+        """All rows at once: the number grows a little at a time, and compiling anew costs more than spare rows."""
         del points
         return self.cap
 

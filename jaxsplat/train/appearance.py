@@ -99,7 +99,7 @@ def slice_grid(grid: jax.Array, image: jax.Array) -> jax.Array:
     _check.shapes("slice_grid", grid=(grid, "L Y X P"), image=(image, "H W 3"))
     height, width = image.shape[:2]
     levels, rows, columns = grid.shape[:3]
-    brightness = sum(weight * image[..., k] for k, weight in enumerate(_LUMINANCE))
+    brightness = (image * jnp.asarray(_LUMINANCE, image.dtype).reshape(1, 1, 3)).sum(-1)
     by_row = jnp.einsum("hy,lyxp->hxlp", _hats((jnp.arange(height) + 0.5) / height, rows), grid)
     placed = jnp.einsum("wx,hxlp->hwlp", _hats((jnp.arange(width) + 0.5) / width, columns), by_row)
     return (placed * _hats(brightness, levels)[..., None]).sum(-2)

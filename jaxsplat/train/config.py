@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+import tyro
 
 from jaxsplat.io.files import InputError
 from jaxsplat.losses import Difference
@@ -61,10 +64,11 @@ class TrainConfig:
     backend: Backend = "auto"
     # Means move five times faster than in the field's runs, which are six times longer.
     rates: LearningRates = dataclasses.field(default_factory=lambda: LearningRates(means=8e-4))
-    strategy: Strategy = dataclasses.field(default_factory=MCMC)
-    regularizers: Regularizers = Regularizers()
-    cameras: CameraRefinement = CameraRefinement()
-    appearance: Appearance = Appearance()
+    # The command line has options of its own for it.
+    strategy: Annotated[Strategy, tyro.conf.Suppress] = dataclasses.field(default_factory=MCMC)
+    regularizers: Regularizers = dataclasses.field(default_factory=Regularizers)
+    cameras: CameraRefinement = dataclasses.field(default_factory=CameraRefinement)
+    appearance: Appearance = dataclasses.field(default_factory=Appearance)
 
     def __post_init__(self) -> None:
         counts = {"steps": self.steps, "views_per_step": self.views_per_step, "strategy.cap": self.strategy.cap}

@@ -43,7 +43,7 @@ class ExtrasState(NamedTuple):
 
 def init_extras(config: TrainConfig, views: int) -> ExtrasState | None:
     """Parameters that change nothing, for so many training views; None where the settings learn nothing."""
-    values = Extras(
+    values: Any = Extras(
         no_deltas(views) if config.cameras.on() else None,
         no_correction(config.appearance, views),
     )
@@ -56,7 +56,8 @@ def init_extras(config: TrainConfig, views: int) -> ExtrasState | None:
     return ExtrasState(values, _optimizer().init(values))
 
 
-def update_extras(state: ExtrasState, gradients: Extras, config: TrainConfig, step: jax.Array) -> ExtrasState:
+# Optax types pytrees as unions of arrays, to which no NamedTuple fits: hence Any.
+def update_extras(state: ExtrasState, gradients: Any, config: TrainConfig, step: jax.Array) -> ExtrasState:
     """One step of Adam, each group with its own rate."""
     updates, opt_state = _optimizer().update(gradients, state.opt_state)
     fall = optax.exponential_decay(1.0, max(config.steps, 1), _RATE_END)(step)

@@ -86,7 +86,8 @@ def objective(learned: Learned, state: TrainState, batch: Batch, config: TrainCo
       >>> (loss, seen), gradients = jax.value_and_grad(objective, has_aux=True)(learned, state, batch, config)
     """
     splats = learned.splats
-    targets, masks = unit_range(batch.images, splats), unit_range(batch.masks, splats)
+    targets = unit_range(batch.images, splats)
+    masks = None if batch.masks is None else unit_range(batch.masks, splats)
     height, width = targets.shape[-3:-1]
     background = config.background or (0.0, 0.0, 0.0)
     if config.random_background:
@@ -120,9 +121,9 @@ def active_bands(step: jax.Array, config: TrainConfig) -> np.ndarray | jax.Array
     return jnp.asarray(orders) <= step / interval
 
 
-def unit_range(values: jax.Array | None, like: Splats) -> jax.Array | None:
+def unit_range(values: jax.Array, like: Splats) -> jax.Array:
     """8-bit values as 0..1 in the precision of the splats; others as they are."""
-    if values is None or not jnp.issubdtype(values.dtype, jnp.integer):
+    if not jnp.issubdtype(values.dtype, jnp.integer):
         return values
     return values.astype(like.means.dtype) / 255.0
 

@@ -47,7 +47,7 @@ def render_splats(
     """
     coefficients = _materialize_gradient(jnp.concatenate([splats.sh_dc, splats.sh_rest], -2))
     colors = None  # black costs nothing
-    if not isinstance(background, tuple):
+    if isinstance(background, jax.Array):
         colors = background
     elif any(background):
         colors = jnp.broadcast_to(jnp.asarray(background, splats.means.dtype), (viewmats.shape[-3], 3))

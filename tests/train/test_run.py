@@ -21,7 +21,8 @@ from tests.train.scenes import edit_transforms, trees_equal, write_capture
 CONFIG = TrainConfig(
     steps=20, sh_degree=1, initial_points=100, strategy=MCMC(cap=120, refine_every=5, refine_start=0.0, noise=1e3)
 )
-FILES = {"config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures"}
+UNFINISHED = {"config.json", "checkpoint.npz", "curves.csv"}
+FILES = UNFINISHED | {"point_cloud.ply", "metrics.json", "pictures", "report.html"}
 
 
 def quiet(_):
@@ -64,7 +65,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
 
     monkeypatch.setattr(run_module, "save_checkpoint", save_and_interrupt)
     assert train(folder, out).evaluation is None
-    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    assert {path.name for path in out.iterdir()} == UNFINISHED
     monkeypatch.undo()
     result = train(folder, out, existing="resume")
     assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
@@ -134,16 +135,16 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(folder, tmp_path, monkeypat
     real = os.fsync
     calls = []
 
-    def full_after_two(handle):
+    def full_at_the_second_checkpoint(handle):
         calls.append(handle)
-        if len(calls) > 2:
+        if len(calls) > 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(handle)
 
-    monkeypatch.setattr(os, "fsync", full_after_two)
+    monkeypatch.setattr(os, "fsync", full_at_the_second_checkpoint)
     with pytest.raises(OSError, match="No space left on device.*checkpoint.npz"):
         train(folder, out)
-    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    assert {path.name for path in out.iterdir()} == UNFINISHED
     assert load_settings(out / "checkpoint.npz")["config"]["steps"] == 20
 
 
