@@ -204,7 +204,7 @@ def refine(
 
     Where no splat would be left, nothing is done. Where the cap is too small for all, those with the largest gradients
     are chosen. Where the arrays are too small, nothing is done but to say so in `wanted`: give them more rows, and
-    call again.
+    call again. (The counts of the outcome are then those of the refinement to come.)
 
     Args:
       key: random key.
@@ -243,10 +243,10 @@ def refine(
         splats=jax.tree.map(lambda new, old: jnp.where(acts, new, old), refined, splats),
         num_splats=jnp.where(acts, new_count, count),
         moved=moved & acts,
-        dead=jnp.where(fits, count - survivors, 0).astype(jnp.int32),
-        live=jnp.where(fits, survivors, count),
+        dead=(count - survivors).astype(jnp.int32),
+        live=survivors,
         sources=jnp.where(acts, sources, index),
-        denied=jnp.where(acts, plan.denied.sum(dtype=jnp.int32), 0),
+        denied=jnp.where(survivors > 0, plan.denied.sum(dtype=jnp.int32), 0),
     )
     cleared = settings.init(rows)._replace(wanted=new_count)
     return result, jax.tree.map(

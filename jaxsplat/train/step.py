@@ -87,7 +87,7 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
 def make_room(state: TrainState, config: TrainConfig) -> TrainState:
     """Gives the state the rows that its last refinement waits for, and does the refinement.
 
-    A state that waits for nothing comes back as it is. The arrays then have a new size, for which everything is
+    A state that waits for nothing comes back as it is. What the refinement does is in the metrics of the step. The arrays then have a new size, for which everything is
     compiled anew. What comes out does not depend on how the run was cut into calls.
 
     Args:
