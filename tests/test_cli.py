@@ -52,6 +52,29 @@ def test_render_flies_along_a_path_and_writes_a_film(trained, tmp_path):
     assert (tmp_path / "0004.png").is_file()
 
 
+@pytest.mark.parametrize("kind", ["ellipse", "spiral"])
+def test_render_flies_around_the_scene(trained, tmp_path, kind):
+    folder, out = trained
+    arguments = ["render", str(out), "--cameras", str(folder), "--out", str(tmp_path), "--path", "2", "--flight", kind]
+    assert main(arguments) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0000.png", "0001.png"]
+
+
+def test_the_strategy_and_its_settings_are_chosen_by_name(tmp_path, capsys):
+    folder = write_capture(tmp_path / "capture")
+    base = ["train", str(folder), "--steps", "3", "--sh-degree", "0", "--initial-points", "40"]
+    assert main([*base, "--out", str(tmp_path / "a"), "--strategy", "default", "--default.absgrad", "--cap", "70"]) == 0
+    config = json.loads((tmp_path / "a" / "config.json").read_text())["config"]
+    assert config["strategy_kind"] == "Default"
+    assert config["strategy"]["absgrad"] is True and config["strategy"]["cap"] == 70
+    with pytest.raises(SystemExit) as exit_:
+        main([*base, "--out", str(tmp_path / "b"), "--strategy", "random"])
+    assert exit_.value.code == 2
+    assert "invalid choice 'random'" in capsys.readouterr().err
+    assert main([*base, "--out", str(tmp_path / "c"), "--cap", "0"]) == 1
+    assert "strategy.cap must be at least 1, got 0" in capsys.readouterr().err
+
+
 def test_any_splat_file_can_be_compared_with_a_capture(trained, tmp_path, capsys):
     save_ply(tmp_path / "other.ply", random_splats(5))
     assert main(["eval", str(tmp_path / "other.ply")]) == 1

@@ -47,6 +47,8 @@ def camera_path(cameras: Cameras, frames: int, *, flight: Flight = "through") ->
     rotations = viewmats[:, :3, :3].transpose(0, 2, 1)
     centers = -np.einsum("vij,vj->vi", rotations, viewmats[:, :3, 3])
     focus = normalization(viewmats).center
+    if np.ptp(centers, 0).max() < _PARALLEL:  # all cameras at one point: it looks ahead as they do
+        focus = centers[0] + rotations[:, :, 2].mean(0)
     up = -_unit(rotations[:, :, 1].mean(0))
     turn = 2 * np.pi * np.arange(frames)[:, None] / frames
     places = _ellipse(centers, up, turn) if flight == "ellipse" else _spiral(centers, rotations, turn)
@@ -58,9 +60,9 @@ def _ellipse(centers: np.ndarray, up: np.ndarray, turn: np.ndarray) -> np.ndarra
     middle = centers.mean(0)
     level = centers - middle
     level = level - (level @ up)[:, None] * up
-    _, spread, axes = np.linalg.svd(level, full_matrices=False)
+    _, squared, axes = np.linalg.svd(level.T @ level)
     # A point that goes around an ellipse evenly has a root mean square of the half axis over the square root of two.
-    radii = spread * np.sqrt(2.0 / len(centers))
+    radii = np.sqrt(2.0 * squared / len(centers))
     second = np.cross(up, axes[0])
     return middle + radii[0] * np.cos(turn) * axes[0] + radii[1] * np.sin(turn) * second
 

@@ -87,8 +87,9 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
 def make_room(state: TrainState, config: TrainConfig) -> TrainState:
     """Gives the state the rows that its last refinement waits for, and does the refinement.
 
-    A state that waits for nothing comes back as it is. What the refinement does is in the metrics of the step. The arrays then have a new size, for which everything is
-    compiled anew. What comes out does not depend on how the run was cut into calls.
+    A state that waits for nothing comes back as it is. What the refinement does is in the metrics of the step. The
+    arrays then have a new size, for which everything is compiled anew. What comes out does not depend on how the run
+    was cut into calls.
 
     Args:
       state: after a step.
