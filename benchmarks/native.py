@@ -23,7 +23,7 @@ XLA_FFI = Path(__file__).parents[1] / "xla_ffi"
 def isa_flags(isa: str) -> list[str]:
     """Read from the build of the kernels which flags an instruction set takes: avx512, avx2 or baseline."""
     build = (XLA_FFI / "CMakeLists.txt").read_text(encoding="utf-8")
-    flags = re.search(rf'tile_kernels_{isa}\.cc PROPERTIES\s+COMPILE_OPTIONS "([^"]*)"', build)
+    flags = re.search(rf'kernels_{isa}\.cc PROPERTIES\s+COMPILE_OPTIONS "([^"]*)"', build)
     return flags[1].split(";") if flags else []
 
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/tile_kernels.inc.h"
+#include "cpu/kernels.inc.h"
 
 namespace {
 

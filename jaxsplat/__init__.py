@@ -20,5 +20,6 @@ from jaxsplat.types import Projected as Projected
 from jaxsplat.types import RenderInfo as RenderInfo
 from jaxsplat.types import RenderOutput as RenderOutput
 from jaxsplat.types import ScreenProbe as ScreenProbe
+from jaxsplat.types import SHCoeffs as SHCoeffs
 from jaxsplat.types import Splats as Splats
 from jaxsplat.types import TileIntersections as TileIntersections

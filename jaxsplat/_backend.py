@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _ffi
@@ -28,7 +27,7 @@ def resolve(function: str, backend: str, **arrays: Any) -> Literal["native", "re
     _check.choice(function, "backend", backend, ("auto", "native", "reference"))
     if backend == "reference":
         return "reference"
-    platform = _platform()
+    platform = _ffi.platform()
     if not _ffi.available(platform):
         message = f"{function}: there is no native module for platform {platform!r}"
         if backend == "native":
@@ -44,10 +43,3 @@ def resolve(function: str, backend: str, **arrays: Any) -> Literal["native", "re
                 'Cast it, or use backend="reference".'
             )
     return "native"
-
-
-def _platform() -> str:
-    device = getattr(jax.config, "jax_default_device", None)
-    if device is None:
-        return jax.default_backend()
-    return device if isinstance(device, str) else device.platform

@@ -29,9 +29,12 @@ _TARGETS = (
     "rasterize_gaussians_3d_forward",
     "rasterize_gaussians_3d_backward",
     "intersect_tiles",
+    "spherical_harmonics",
+    "spherical_harmonics_gradient",
+    "ssim",
+    "ssim_gradient",
     "adam",
     "adam_rows",
-    "materialize",
 )
 
 
@@ -70,6 +73,19 @@ def constant(name: str) -> int:
 def available(platform: str) -> bool:
     """Whether a native module exists for a platform of JAX, such as "cpu" or "gpu"."""
     return platform == "cpu"
+
+
+def platform() -> str:
+    """Platform that JAX computes on by default."""
+    device = getattr(jax.config, "jax_default_device", None)
+    if device is None:
+        return jax.default_backend()
+    return device if isinstance(device, str) else device.platform
+
+
+def takes(*arrays: jax.Array) -> bool:
+    """Whether there are kernels for the default platform and the precision of these arrays."""
+    return available(platform()) and all(array.dtype == np.float32 for array in arrays)
 
 
 def call(
@@ -118,21 +134,6 @@ def call(
         return run(*batched), [True] * len(results)
 
     return run(*operands)
-
-
-def materialize(x: jax.Array) -> jax.Array:
-    """Returns x, and keeps the compiler from computing it more than once or in another shape.
-
-    `lax.optimization_barrier` does neither for XLA on a CPU, which removes it before it fuses loops.
-    """
-    if x.dtype != np.float32 or not available(jax.default_backend()):
-        return lax.optimization_barrier(x)
-    load()
-    result = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    same = jax.ffi.ffi_call(_PREFIX + "materialize", result, vmap_method="broadcast_all", input_output_aliases={0: 0})(
-        x
-    )
-    return _vary_like(same, [x])
 
 
 def adam(

@@ -61,6 +61,12 @@ def lift(x: jax.Array, rank: int) -> jax.Array:
     return x.reshape((1,) * (rank - x.ndim) + x.shape)
 
 
+def unbroadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Sums over the axes along which an array of this shape was broadcast."""
+    axes = tuple(i for i, (have, want) in enumerate(zip(x.shape, shape, strict=True)) if have != want)
+    return jnp.sum(x, axes, keepdims=True) if axes else x
+
+
 def unit(*vector: jax.Array) -> tuple[jax.Array, ...]:
     """Divides a vector, given by components, by its length.
 

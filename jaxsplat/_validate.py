@@ -17,9 +17,9 @@ from jaxsplat.types import TileIntersections
 
 
 def finite(function: str, **arrays: Any) -> None:
-    """Every value of every given array must be finite."""
-    for name, array in arrays.items():
-        if array is not None:
+    """Every value of every given array, or tuple of arrays, must be finite."""
+    for name, value in arrays.items():
+        for array in jax.tree.leaves(value):
             _require(jnp.all(jnp.isfinite(array)), f"{function}: {name} must be finite.")
 
 

@@ -6,14 +6,16 @@ whatever it holds. Where all weights of a picture are zero, so are its losses, a
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxsplat import _check
+from jaxsplat import _check, _ffi, _linalg
 
 SSIM_C1 = 0.01**2
 SSIM_C2 = 0.03**2
@@ -26,8 +28,13 @@ def _gaussian_window() -> tuple[float, ...]:
     return tuple(weight / sum(weights) for weight in weights)
 
 
-_WINDOW = _gaussian_window()
-_UNIFORM_WINDOW = (1.0 / (2 * SSIM_RADIUS + 1),) * (2 * SSIM_RADIUS + 1)
+_Weights = tuple[float, ...]
+"""Of a symmetric separable window of odd size."""
+
+_WINDOWS: dict[str, _Weights] = {
+    "gaussian": _gaussian_window(),
+    "uniform": (1.0 / (2 * SSIM_RADIUS + 1),) * (2 * SSIM_RADIUS + 1),
+}
 
 Difference = Literal["l1", "mse", "huber"]
 Window = Literal["gaussian", "uniform"]
@@ -162,7 +169,7 @@ def ssim(
       images: [..., H, W, D].
       targets: [..., H, W, D].
       valid: average only where the window lies inside the picture, instead of padding with zeros.
-      window: "gaussian", or "uniform": 121 equal weights (its gradient is slower).
+      window: "gaussian", or "uniform": 121 equal weights.
       masks: [..., H, W] weights of the pixels. Windows see both pictures as equal (black) where the weight is zero.
 
     Returns:
@@ -177,19 +184,27 @@ def ssim(
       Array(1., dtype=float32)
     """
     images, targets, weights = _checked("ssim", images, targets, masks)
-    _check.choice("ssim", "window", window, ("gaussian", "uniform"))
-    *lead, height, width, channels = images.shape
+    _check.choice("ssim", "window", window, tuple(_WINDOWS))
+    height, width = images.shape[-3:-1]
     if valid and min(height, width) <= 2 * SSIM_RADIUS:
         raise ValueError(f"ssim: valid=True needs H and W above {2 * SSIM_RADIUS}, got H = {height}, W = {width}")
-    # Channels and columns share one axis, so that a shift by a column is a contiguous shift by `channels`.
-    rows = (*lead, height, width * channels)
-    ssim_map = _ssim_map if window == "gaussian" else _uniform_ssim_map
-    values = ssim_map(channels, images.reshape(rows), targets.reshape(rows)).reshape(images.shape)
+    if weights is None:
+        # One number for all pixels, or zeros at the border.
+        weights = jnp.asarray(_inside(height, width) if valid else np.ones((1, 1, 1)), images.dtype)
+        count = (height - 2 * SSIM_RADIUS) * (width - 2 * SSIM_RADIUS) if valid else height * width
+        total: Any = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+        return total / (count * images.shape[-1])
     if valid:
-        inside = slice(SSIM_RADIUS, -SSIM_RADIUS)
-        values = values[..., inside, inside, :]
-        weights = weights if weights is None else weights[..., inside, inside, :]
-    return values.mean((-3, -2, -1)) if weights is None else 1.0 - _mean(1.0 - values, weights)
+        weights = weights * _linalg.lift(jnp.asarray(_inside(height, width), images.dtype), weights.ndim)
+    count = weights.sum((-3, -2, -1)) * images.shape[-1]
+    total = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+    return jnp.where(count > 0, total / jnp.where(count > 0, count, 1.0), 1.0)
+
+
+def _inside(height: int, width: int) -> np.ndarray:
+    """[H, W, 1] one where the window lies inside the picture, zero at the border."""
+    inner = np.ones((height - 2 * SSIM_RADIUS, width - 2 * SSIM_RADIUS, 1))
+    return np.pad(inner, [(SSIM_RADIUS,) * 2] * 2 + [(0, 0)])
 
 
 def photometric(
@@ -232,35 +247,80 @@ def photometric(
     return (1.0 - ssim_weight) * apart + ssim_weight * (1.0 - ssim(images, targets, masks=masks))
 
 
-def _uniform_ssim_map(channels: int, x: jax.Array, y: jax.Array) -> jax.Array:
-    a1, a2, b1, b2 = _terms(_moments(x, y, channels, _UNIFORM_WINDOW))
-    return a1 * a2 / (b1 * b2)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _weighted_ssim(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+    """Sum of the SSIM at every value of [..., H, W, D] times weights that broadcast against them."""
+    if _ffi.takes(x, y):
+        values = _native("ssim", window, x, y)[0]
+    else:
+        a1, a2, b1, b2 = _terms(_moments(window, x, y))
+        values = a1 * a2 / (b1 * b2)
+    return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
-def _blur(rows: jax.Array, channels: int, window: tuple[float, ...] = _WINDOW) -> jax.Array:
-    """Blurs [..., H, W * channels] with the window, zeros outside. Shifted adds: a convolution is 30 times slower."""
-    for axis, stride in ((-2, 1), (-1, channels)):
-        size = rows.shape[axis]
-        pads = [(0, 0)] * rows.ndim
-        pads[axis] = (SSIM_RADIUS * stride, SSIM_RADIUS * stride)
-        # Without the barriers XLA fuses the two passes and computes the 121 products of the full window.
-        padded = lax.optimization_barrier(jnp.pad(rows, pads))
-        total = jnp.zeros_like(rows)
-        for tap, weight in enumerate(window):
-            total += weight * lax.slice_in_dim(padded, tap * stride, tap * stride + size, axis=axis % rows.ndim)
-        rows = lax.optimization_barrier(total)
-    return rows
+def _weighted_ssim_fwd(window: _Weights, x: Any, y: Any, weights: Any) -> tuple[jax.Array, Any]:
+    """The kernel gives the gradient with the value, for about the price of one of them."""
+    x_moves, y_moves = x.perturbed, y.perturbed
+    x, y, weights = x.value, y.value, weights.value
+    gradient = _native_gradient if _ffi.takes(x, y) else _gradient
+    values, v_x = gradient(window, x, y, weights)
+    v_y = gradient(window, y, x, weights)[1] if y_moves else None
+    total = (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
+    return total, (v_x if x_moves else None, v_y, values, weights)
+
+
+def _weighted_ssim_bwd(window: _Weights, residuals: Any, cotangent: jax.Array) -> tuple[Any, Any, jax.Array]:
+    del window
+    v_x, v_y, values, weights = residuals
+    v = cotangent[..., None, None, None]
+    v_weights = _linalg.unbroadcast(v * values, _linalg.lift(weights, values.ndim).shape).reshape(weights.shape)
+    return None if v_x is None else v * v_x, None if v_y is None else v * v_y, v_weights
+
+
+_weighted_ssim.defvjp(_weighted_ssim_fwd, _weighted_ssim_bwd, symbolic_zeros=True)
+
+
+def _native(target: str, window: _Weights, *images: jax.Array) -> list[jax.Array]:
+    """Calls a kernel on pictures."""
+    operands = [*images[:2], jnp.asarray(window, images[0].dtype), *images[2:]]
+    ranks = [operand.ndim if operand.ndim < 3 else 3 for operand in operands]
+    results = [(images[0].shape[-3:], images[0].dtype)] * (len(images) - 1)
+    return _ffi.call(target, operands, ranks, results, c1=SSIM_C1, c2=SSIM_C2)
+
+
+def _native_gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> list[jax.Array]:
+    if weights.size != 1:
+        weights = jnp.broadcast_to(weights, (*weights.shape[:-3], *x.shape[-3:]))
+    return _native("ssim_gradient", window, x, y, weights)
+
+
+def _gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Values, and the gradient of their weighted sum with respect to x.
+
+    Closed form by the raw moments E[x], E[xx], E[xy], then three blurs. Autodiff is 20 times slower.
+    """
+    cotangent = jnp.broadcast_to(weights, x.shape)
+    moments = _moments(window, x, y)
+    mean_x, mean_y = moments[:2]
+    a1, a2, b1, b2 = _terms(moments)
+    similarity = a1 * a2 / (b1 * b2)
+    v_xx = -cotangent * similarity / b2
+    v_xy = cotangent * 2.0 * a1 / (b1 * b2)
+    v_mean = cotangent * 2.0 * (mean_y * a2 / (b1 * b2) - mean_x * similarity / b1)
+    v_mean -= 2.0 * v_xx * mean_x + v_xy * mean_y
+    v_x = _blur(window, v_mean) + 2.0 * x * _blur(window, v_xx) + y * _blur(window, v_xy)
+    return similarity, v_x
 
 
 _Moments = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def _moments(x: jax.Array, y: jax.Array, channels: int, window: tuple[float, ...] = _WINDOW) -> _Moments:
+def _moments(window: _Weights, x: jax.Array, y: jax.Array) -> _Moments:
     """Local mean of each picture, variance of each, and covariance."""
-    mean_x, mean_y = _blur(x, channels, window), _blur(y, channels, window)
-    var_x = _blur(x * x, channels, window) - mean_x * mean_x
-    var_y = _blur(y * y, channels, window) - mean_y * mean_y
-    return mean_x, mean_y, var_x, var_y, _blur(x * y, channels, window) - mean_x * mean_y
+    mean_x, mean_y = _blur(window, x), _blur(window, y)
+    var_x = _blur(window, x * x) - mean_x * mean_x
+    var_y = _blur(window, y * y) - mean_y * mean_y
+    return mean_x, mean_y, var_x, var_y, _blur(window, x * y) - mean_x * mean_y
 
 
 def _terms(moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -273,36 +333,19 @@ def _terms(moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     )
 
 
-def _ssim_map_fwd(channels: int, x: jax.Array, y: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, _Moments]]:
-    moments = _moments(x, y, channels)
-    a1, a2, b1, b2 = _terms(moments)
-    return a1 * a2 / (b1 * b2), (x, y, moments)
-
-
-def _ssim_map_bwd(
-    channels: int, residuals: tuple[jax.Array, jax.Array, _Moments], cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Closed form: with respect to the raw moments E[x], E[xx], E[xy], then three blurs (the window is symmetric)."""
-    x, y, moments = residuals
-    mean_x, mean_y = moments[:2]
-    a1, a2, b1, b2 = _terms(moments)
-    similarity = a1 * a2 / (b1 * b2)
-    v_xx = -cotangent * similarity / b2
-    v_xy = cotangent * 2.0 * a1 / (b1 * b2)
-    blurred_xx, blurred_xy = _blur(v_xx, channels), _blur(v_xy, channels)
-
-    def gradient(image: jax.Array, other: jax.Array, mean: jax.Array, mean_other: jax.Array) -> jax.Array:
-        v_mean = cotangent * 2.0 * (mean_other * a2 / (b1 * b2) - mean * similarity / b1)
-        v_mean -= 2.0 * v_xx * mean + v_xy * mean_other
-        return _blur(v_mean, channels) + 2.0 * image * blurred_xx + other * blurred_xy
-
-    return gradient(x, y, mean_x, mean_y), gradient(y, x, mean_y, mean_x)
-
-
-def _ssim_map_primal(channels: int, x: jax.Array, y: jax.Array) -> jax.Array:
-    """SSIM at every value of [..., H, W * channels]. Autodiff of the plain code is 20 times slower."""
-    return _ssim_map_fwd(channels, x, y)[0]
-
-
-_ssim_map = jax.custom_vjp(_ssim_map_primal, nondiff_argnums=(0,))
-_ssim_map.defvjp(_ssim_map_fwd, _ssim_map_bwd)
+def _blur(window: _Weights, images: jax.Array) -> jax.Array:
+    """Blurs [..., H, W, D] with a window, zeros outside. Shifted adds: a convolution is 30 times slower on a CPU."""
+    channels, reach = images.shape[-1], len(window) // 2
+    # Channels and columns share one axis, so that a shift by a column is a contiguous shift by `channels`.
+    rows = images.reshape(*images.shape[:-2], -1)
+    for axis, stride in ((rows.ndim - 2, 1), (rows.ndim - 1, channels)):
+        size = rows.shape[axis]
+        pads = [(0, 0)] * rows.ndim
+        pads[axis] = (reach * stride, reach * stride)
+        # Without the barriers XLA fuses the two passes and computes the products of the full window.
+        padded = lax.optimization_barrier(jnp.pad(rows, pads))
+        total = jnp.zeros_like(rows)
+        for tap, weight in enumerate(window):
+            total += weight * lax.slice_in_dim(padded, tap * stride, tap * stride + size, axis=axis)
+        rows = lax.optimization_barrier(total)
+    return rows.reshape(images.shape)

@@ -167,7 +167,7 @@ def apply_splat_adam(
       >>> state = splat_adam(steps=1000).init(splats)
       >>> splats, state = apply_splat_adam(splats, gradients, state, steps=1000)
     """
-    if not _ffi.available(jax.default_backend()) or any(leaf.dtype != jnp.float32 for leaf in splats):
+    if not _ffi.takes(*splats):
         updates, updated = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
         moved = jax.tree.map(jnp.add, splats, updates)
         return (moved, updated) if visible is None else _where_rows(visible, (moved, updated), (splats, state))

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxsplat import _check, _constants, _validate
 from jaxsplat.projection import project_gaussians
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
-from jaxsplat.sh import num_sh_coeffs, spherical_harmonics
-from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe
+from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
+from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe, SHCoeffs
 
 _NAME = "rasterization"
 _TINY_ALPHA = 1e-10
@@ -24,7 +24,7 @@ def rasterization(
     quats: jax.Array | None,
     scales: jax.Array | None,
     opacities: jax.Array,
-    colors: jax.Array,
+    colors: jax.Array | SHCoeffs,
     viewmats: jax.Array,
     Ks: jax.Array,
     *,
@@ -58,7 +58,8 @@ def rasterization(
       quats: [..., N, 4] rotations as w, x, y, z, of any length; None when `covars` are given.
       scales: [..., N, 3] standard deviations, in world units; None when `covars` are given.
       opacities: [..., N] in [0, 1].
-      colors: [..., N, D] or, per camera, [..., C, N, D]; with `sh_degree`, coefficients [..., N, K, D].
+      colors: [..., N, D] or, per camera, [..., C, N, D]; with `sh_degree`, coefficients [..., N, K, D], in one piece or
+        as `SHCoeffs`.
       viewmats: [..., C, 4, 4] world-to-camera matrices, OpenCV axes.
       Ks: [..., C, 3, 3] camera matrices, in pixels. New values never compile anew.
       width: image width in pixels.
@@ -97,7 +98,7 @@ def rasterization(
         "means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors,
         "viewmats": viewmats, "Ks": Ks, "backgrounds": backgrounds, "covars": covars,
     }  # fmt: skip
-    arrays: dict[str, Any] = {name: None if a is None else jnp.asarray(a) for name, a in arrays.items()}
+    arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
     _check_arguments(arrays, masks, probe, sh_degree, render_mode, camera_chunk)
     if validate:
         _validate.finite(_NAME, **arrays)
@@ -137,7 +138,9 @@ def _render(
     if sh_degree is not None:
         visible = jnp.all(projected.radii > 0, axis=-1)
         directions = splats["means"][..., None, :, :] - _camera_centres(cameras["viewmats"])[..., None, :]
-        colors = spherical_harmonics(sh_degree, directions, colors[..., None, :, :, :], masks=visible)
+        # One axis for the cameras, which share the coefficients.
+        colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
+        colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
         colors = jnp.maximum(colors + 0.5, 0.0)
     elif cameras["colors"] is None:
         colors = colors[..., None, :, :]
@@ -232,23 +235,26 @@ def _check_arguments(
     _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
     if camera_chunk is not None:
         _check.positive_int(_NAME, camera_chunk=camera_chunk)
-    colors = arrays["colors"]
+    arrays = dict(arrays)
+    colors = arrays.pop("colors")
+    specs = {
+        "means": (arrays["means"], "... N 3"),
+        "quats": (arrays["quats"], "... N 4"),
+        "scales": (arrays["scales"], "... N 3"),
+        "opacities": (arrays["opacities"], "... N"),
+        "viewmats": (arrays["viewmats"], "... C 4 4"),
+        "Ks": (arrays["Ks"], "... C 3 3"),
+        "backgrounds": (arrays["backgrounds"], "... C D"),
+        "masks": (masks, "... C Y X"),
+        **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
+    }
     if sh_degree is not None:
         num_sh_coeffs(sh_degree)
-        spec = "... N K D"
+        check_coeffs(_NAME, sh_degree, specs, colors=colors)
+    elif isinstance(colors, SHCoeffs):
+        raise ValueError(f"{_NAME}: sh_degree must be given with colors of type SHCoeffs, got None.")
     else:
         spec = "... C N D" if colors.ndim > arrays["means"].ndim else "... N D"
-    _check.shapes(
-        _NAME,
-        means=(arrays["means"], "... N 3"),
-        quats=(arrays["quats"], "... N 4"),
-        scales=(arrays["scales"], "... N 3"),
-        opacities=(arrays["opacities"], "... N"),
-        colors=(colors, spec),
-        viewmats=(arrays["viewmats"], "... C 4 4"),
-        Ks=(arrays["Ks"], "... C 3 3"),
-        backgrounds=(arrays["backgrounds"], "... C D"),
-        masks=(masks, "... C Y X"),
-        **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
-    )
+        _check.shapes(_NAME, **specs, colors=(colors, spec))
+        _check.floating(_NAME, colors=colors)
     _check.floating(_NAME, **arrays)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from jaxsplat import _check, _linalg
+from jaxsplat import _check, _ffi, _linalg
+from jaxsplat.types import Backend, SHCoeffs
 
 MAX_DEGREE = 4
 
@@ -39,7 +42,12 @@ def sh_to_rgb(coeffs: jax.Array) -> jax.Array:
 
 
 def spherical_harmonics(
-    degree: int, dirs: jax.Array, coeffs: jax.Array, *, masks: jax.Array | None = None
+    degree: int,
+    dirs: jax.Array,
+    coeffs: jax.Array | SHCoeffs,
+    *,
+    masks: jax.Array | None = None,
+    backend: Backend = "auto",
 ) -> jax.Array:
     """Evaluates sums of spherical harmonics, without the offset of 0.5 and the clamp of the rendering pipeline.
 
@@ -48,8 +56,9 @@ def spherical_harmonics(
       dirs: [..., N, 3] directions of any length, from the camera to the splats. One without a component above 1e-12
         counts as x = y = z = 0, with zero gradient.
       coeffs: [..., N, K, D] with K >= (degree + 1)^2, of which the first ones are used; D is any number of channels.
-        The leading axes broadcast against those of `dirs`.
+        The leading axes broadcast against those of `dirs`. Or the same in two parts.
       masks: [..., N] bool; rows with False give zeros and get zero gradients.
+      backend: "reference" for plain JAX; otherwise it is used where there is no kernel for the platform or precision.
 
     Returns:
       [..., N, D] values.
@@ -65,50 +74,161 @@ def spherical_harmonics(
     """
     name = "spherical_harmonics"
     _check.choice(name, "degree", degree, tuple(range(MAX_DEGREE + 1)))
-    sizes = _check.shapes(name, dirs=(dirs, "... N 3"), coeffs=(coeffs, "... N K D"), masks=(masks, "... N"))
-    _check.floating(name, dirs=dirs, coeffs=coeffs)
-    count = num_sh_coeffs(degree)
-    if sizes["K"] < count:
-        raise ValueError(
-            f"{name}: coeffs must have shape [..., N, K, D] with K >= {count} for degree {degree}, "
-            f"got {list(coeffs.shape)}."
-        )
-    rank = len(sizes["..."])
-    dirs = _linalg.lift(dirs, rank + 2)
-    terms = _linalg.lift(coeffs[..., :count, :], rank + 3)
+    _check.choice(name, "backend", backend, ("auto", "native", "reference"))
+    sizes = check_coeffs(name, degree, {"dirs": (dirs, "... N 3"), "masks": (masks, "... N")}, coeffs=coeffs)
+    _check.floating(name, dirs=dirs)
+    lead = sizes["..."]
+    dirs = _linalg.lift(dirs, len(lead) + 2)
     if masks is not None:
         _check.kind(name, jnp.bool_, masks=masks)
-        masks = _linalg.lift(masks, rank + 1)[..., None]
-        dirs = jnp.where(masks, dirs, 0)
-    total = _sum(tuple(basis(degree, *_linalg.components(dirs))[1:]), terms)
-    if masks is not None:
-        total = jnp.where(masks, total, 0)
-    return jnp.broadcast_to(total, (*sizes["..."], sizes["N"], sizes["D"]))
+        masks = _linalg.lift(masks, len(lead) + 1)
+        dirs = jnp.where(masks[..., None], dirs, 0)
+    direction = _linalg.unit(*_linalg.components(dirs))
+    first, rest, factors = _parts(coeffs, degree, len(lead) + 3)
+    if backend != "reference" and _ffi.takes(*direction, first, rest):
+        total = _native(degree, direction, first, rest, factors, masks)
+    else:
+        functions = [factors[k] * value for k, value in enumerate(_basis(degree, *direction))]
+        used = num_sh_coeffs(degree)
+        terms = first[..., :used, :] if rest.shape[-2] == 0 else jnp.concatenate([first, rest], -2)[..., :used, :]
+        total = _sum(tuple(functions[1:]), terms, functions[0])
+        if masks is not None:
+            total = jnp.where(masks[..., None], total, 0)
+    return jnp.broadcast_to(total, (*lead, sizes["N"], sizes["D"]))
+
+
+def check_coeffs(
+    function: str, degree: int, others: dict[str, tuple[Any, str]], **arguments: jax.Array | SHCoeffs
+) -> dict[str, Any]:
+    """Checks coefficients together with other arguments.
+
+    Args:
+      function: name for messages.
+      degree: that they must suffice for.
+      others: name: (array or None, specification) of arguments whose shapes must agree with them.
+      **arguments: name=coefficients, one.
+
+    Returns:
+      The sizes, as of `_check.shapes`; "K" of all parts together.
+    """
+    ((name, coeffs),) = arguments.items()
+    if not isinstance(coeffs, SHCoeffs):
+        sizes = _check.shapes(function, **others, **{name: (coeffs, "... N K D")})
+        _check.floating(function, **{name: coeffs})
+        shape = f"[..., N, K, D] with K >= {num_sh_coeffs(degree)} for degree {degree}, got {list(coeffs.shape)}"
+    else:
+        parts = {f"{name}.{part}": getattr(coeffs, part) for part in coeffs._fields}
+        specs = dict(zip(parts, ("... N K1 D", "... N K2 D", "K"), strict=True))
+        sizes = _check.shapes(function, **others, **{part: (x, specs[part]) for part, x in parts.items()})
+        _check.floating(function, **parts)
+        total = sizes["K1"] + sizes["K2"]
+        if sizes.setdefault("K", total) != total:
+            raise ValueError(f"{function}: {name}.factors must have shape [{total}], got [{sizes['K']}].")
+        shape = f"K >= {num_sh_coeffs(degree)} coefficients in both parts for degree {degree}, got {total}"
+    if sizes["K"] < num_sh_coeffs(degree):
+        raise ValueError(f"{function}: {name} must have {'shape ' if '[' in shape else ''}{shape}.")
+    return sizes
+
+
+def _parts(coeffs: jax.Array | SHCoeffs, degree: int, rank: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Both parts with all leading axes, and the factors of the functions."""
+    if not isinstance(coeffs, SHCoeffs):
+        coeffs = SHCoeffs(coeffs, coeffs[..., :0, :])
+    first, rest = _linalg.lift(coeffs.dc, rank), _linalg.lift(coeffs.rest, rank)
+    factors = jnp.ones(num_sh_coeffs(degree), first.dtype) if coeffs.factors is None else coeffs.factors
+    return first, rest, lax.stop_gradient(factors.astype(first.dtype))
+
+
+def _native(
+    degree: int,
+    direction: tuple[jax.Array, ...],
+    first: jax.Array,
+    rest: jax.Array,
+    factors: jax.Array,
+    masks: jax.Array | None,
+) -> jax.Array:
+    """Calls the kernel. The last leading axis becomes that of the cameras if they share the coefficients."""
+    rank = first.ndim - 3
+    lead = np.broadcast_shapes(
+        *(x.shape[:rank] for x in (direction[0], first, rest, *([] if masks is None else [masks])))
+    )
+    shared = rank > 0 and first.shape[rank - 1] == rest.shape[rank - 1] == 1
+    cameras = lead[-1] if shared else 1
+    if shared:
+        first, rest = first.squeeze(rank - 1), rest.squeeze(rank - 1)
+
+    def by_camera(x: jax.Array) -> jax.Array:
+        x = x if shared else jnp.expand_dims(x, rank)
+        return jnp.broadcast_to(x, (*x.shape[:-2], cameras, x.shape[-1]))
+
+    masks = jnp.ones((1,) * (first.ndim - 1), jnp.bool_) if masks is None else by_camera(masks)
+    values: Any = _call(degree, tuple(map(by_camera, direction)), masks, first, rest, factors)
+    return values if shared else values.squeeze(rank)
+
+
+_RANKS = (2, 2, 2, 2, 3, 3, 1, 3)
+
+
+def _operands(
+    direction: tuple[jax.Array, ...], masks: jax.Array, first: jax.Array, rest: jax.Array, factors: jax.Array
+) -> list[jax.Array]:
+    table = jnp.asarray(_polynomials(), first.dtype)
+    return list(_ffi.vary_alike([*direction, masks, first, rest, factors, table]))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _call(
+    degree: int, direction: tuple[jax.Array, ...], masks: jax.Array, first: jax.Array, rest: jax.Array, factors: Any
+) -> jax.Array:
+    """[..., C, N, D] for components [..., C, N] and coefficients [..., N, K, D]."""
+    operands = _operands(direction, masks, first, rest, factors)
+    shape = (*direction[0].shape[-2:], first.shape[-1])
+    return _ffi.call("spherical_harmonics", operands, _RANKS, [(shape, first.dtype)], degree=degree)[0]
+
+
+def _call_fwd(degree: int, *arguments: Any) -> tuple[jax.Array, Any]:
+    return _call(degree, *arguments), arguments
+
+
+def _call_bwd(degree: int, arguments: Any, v: jax.Array) -> tuple[Any, ...]:
+    direction, _, first, rest, _ = arguments
+    operands = [*_operands(*arguments), v]
+    own = [x.shape[-2:] for x in direction] + [x.shape[-3:] for x in (first, rest)]
+    results = [(shape, first.dtype) for shape in own]
+    gradients = _ffi.call("spherical_harmonics_gradient", operands, (*_RANKS, 3), results, degree=degree)
+    *v_direction, v_first, v_rest = [
+        _linalg.unbroadcast(g, x.shape) for g, x in zip(gradients, (*direction, first, rest), strict=True)
+    ]
+    return tuple(v_direction), None, v_first, v_rest, None
+
+
+_call.defvjp(_call_fwd, _call_bwd)
 
 
 # XLA's own gradient of the sum pads one array for each coefficient and adds them all up: four times slower.
 @jax.custom_vjp
-def _sum(functions: tuple[jax.Array, ...], terms: jax.Array) -> jax.Array:
-    """Adds up the constant term and function k, [..., N], times term k, [..., N, k, D]."""
-    total = DC * terms[..., 0, :]
+def _sum(functions: tuple[jax.Array, ...], terms: jax.Array, constant: jax.Array) -> jax.Array:
+    """Adds up the constant times the first term and function k, [..., N], times term k, [..., N, k, D]."""
+    total = constant * terms[..., 0, :]
     for k, function in enumerate(functions, 1):
         total = total + function[..., None] * terms[..., k, :]
     return total
 
 
-def _sum_fwd(functions: tuple[jax.Array, ...], terms: jax.Array):
-    return _sum(functions, terms), (functions, terms)
+def _sum_fwd(functions: tuple[jax.Array, ...], terms: jax.Array, constant: jax.Array):
+    return _sum(functions, terms, constant), (functions, terms, constant)
 
 
-def _sum_bwd(saved: tuple[tuple[jax.Array, ...], jax.Array], v: jax.Array):
-    functions, terms = saved
+def _sum_bwd(saved: tuple[tuple[jax.Array, ...], jax.Array, jax.Array], v: jax.Array):
+    functions, terms, constant = saved
     if not functions:
-        return (), _unbroadcast(DC * v[..., None, :], terms.shape)
-    values = _linalg.interleave(jnp.full_like(functions[0], DC), *functions)
-    v_terms = _unbroadcast(values[..., None] * v[..., None, :], terms.shape)
-    return tuple(
-        _unbroadcast(_dot(terms[..., k, :], v), function.shape) for k, function in enumerate(functions, 1)
-    ), v_terms
+        return (), _linalg.unbroadcast(constant * v[..., None, :], terms.shape), None
+    values = _linalg.interleave(jnp.broadcast_to(constant, functions[0].shape), *functions)
+    v_terms = _linalg.unbroadcast(values[..., None] * v[..., None, :], terms.shape)
+    v_functions = tuple(
+        _linalg.unbroadcast(_dot(terms[..., k, :], v), function.shape) for k, function in enumerate(functions, 1)
+    )
+    return v_functions, v_terms, None
 
 
 def _dot(p: jax.Array, q: jax.Array) -> jax.Array:
@@ -118,18 +238,11 @@ def _dot(p: jax.Array, q: jax.Array) -> jax.Array:
     return sum(p[..., d] * q[..., d] for d in range(1, p.shape[-1])) + p[..., 0] * q[..., 0]
 
 
-def _unbroadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sums over the axes along which an array of this shape was broadcast."""
-    axes = tuple(i for i, (have, want) in enumerate(zip(x.shape, shape, strict=True)) if have != want)
-    return jnp.sum(x, axes, keepdims=True) if axes else x
-
-
 _sum.defvjp(_sum_fwd, _sum_bwd)
 
 
-def basis(degree: int, x: jax.Array, y: jax.Array, z: jax.Array) -> list:
-    """Basis functions up to a degree at directions given by components; the first one is a Python number."""
-    x, y, z = _linalg.unit(x, y, z)
+def _basis(degree: int, x: jax.Array, y: jax.Array, z: jax.Array) -> list:
+    """Basis functions up to a degree at unit directions given by components; the first one is a Python number."""
     squared = z * z
     values: list = [DC] * (degree + 1) ** 2
     real, imaginary = x, y
@@ -158,3 +271,12 @@ def _polynomial(n: int, m: int) -> tuple[float, ...]:
     norm = (-1) ** m * math.sqrt((2 - (m == 0)) * (2 * n + 1) / (4 * math.pi) / math.perm(n + m, 2 * m))
     legendre = np.polynomial.Legendre.basis(n).deriv(m) if m else np.polynomial.Legendre.basis(n)
     return tuple(float(norm * c) for c in legendre.convert(kind=np.polynomial.Polynomial).coef)
+
+
+def _polynomials() -> np.ndarray:
+    """The table of all coefficients that the kernel takes: [n, m, power]."""
+    table = np.zeros((MAX_DEGREE + 1,) * 3)
+    for n in range(MAX_DEGREE + 1):
+        for m in range(n + 1):
+            table[n, m, : n - m + 1] = _polynomial(n, m)
+    return table

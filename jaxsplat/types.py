@@ -39,6 +39,21 @@ class Projected(NamedTuple):
     compensations: jax.Array
 
 
+class SHCoeffs(NamedTuple):
+    """Coefficients of spherical harmonics in two parts, as trained splats are stored: nothing has to join them.
+
+    Attributes:
+      dc: [..., N, 1, D] of the constant function; any number of coefficients may stand here.
+      rest: [..., N, K - 1, D] those that follow.
+      factors: [K] by which each function is multiplied, for example 0 for bands that are not in use yet; None for 1.
+        Not differentiated.
+    """
+
+    dc: jax.Array
+    rest: jax.Array
+    factors: jax.Array | None = None
+
+
 class TileIntersections(NamedTuple):
     """Which splats touch which tile, nearest first.
 

@@ -63,12 +63,3 @@ def test_a_missing_module_says_how_to_install(monkeypatch):
 
 def test_instruction_set_is_one_that_is_compiled_in():
     assert _ffi.instruction_set() in ("avx512", "avx2", "baseline")
-
-
-def test_materialize_returns_what_it_is_given():
-    x = jnp.arange(6.0).reshape(2, 3)
-    assert np.array_equal(_ffi.materialize(x), x)
-    assert np.array_equal(jax.jit(lambda x: _ffi.materialize(x * 2) + x)(x), 3 * x)
-    assert np.array_equal(jax.vmap(_ffi.materialize)(x), x)
-    whole = jnp.arange(3)
-    assert _ffi.materialize(whole).dtype == whole.dtype

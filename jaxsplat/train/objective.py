@@ -114,11 +114,11 @@ def objective(learned: Learned, state: TrainState, batch: Batch, config: TrainCo
     return loss, Seen(losses.psnr(images, targets, masks=masks).mean(), radii)
 
 
-def active_bands(step: jax.Array, config: TrainConfig) -> np.ndarray | jax.Array:
-    """Which coefficients of `sh_rest` are in use at a step: [K - 1] 0 or 1. A value, so that nothing recompiles."""
-    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(1, config.sh_degree + 1)] or [[]])
+def active_bands(step: jax.Array, config: TrainConfig) -> jax.Array:
+    """Which SH functions are in use at a step: [K] 0 or 1. A value, so that nothing recompiles."""
+    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(config.sh_degree + 1)])
     interval = max(config.sh_interval * config.steps, 1.0)
-    return jnp.asarray(orders) <= step / interval
+    return jnp.asarray(orders <= step / interval)
 
 
 def unit_range(values: jax.Array, like: Splats) -> jax.Array:
@@ -137,8 +137,6 @@ def _render(
     width: int,
     height: int,
 ) -> RenderOutput:
-    mask = active_bands(state.step, config).astype(learned.splats.sh_rest.dtype)
-    shown = learned.splats._replace(sh_rest=learned.splats.sh_rest * mask[None, :, None])
     viewmats, Ks = batch.viewmats, batch.Ks
     if learned.extras is not None and learned.extras.cameras is not None:
         deltas = jax.tree.map(lambda leaf: leaf.astype(viewmats.dtype), learned.extras.cameras)
@@ -146,12 +144,13 @@ def _render(
         viewmats = refined_viewmats(viewmats, deltas.rotations[index], deltas.translations[index])
         Ks = refined_intrinsics(Ks, deltas.log_focals, deltas.centers, width=width, height=height)
     return render_splats(
-        shown,
+        learned.splats,
         viewmats,
         Ks,
         width=width,
         height=height,
         background=background,
+        sh_factors=active_bands(state.step, config).astype(learned.splats.sh_dc.dtype),
         antialiased=config.antialiased,
         backend=config.backend,
         depth=bool(config.depth_weight) and batch.depths is not None,

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxsplat import _ffi
 from jaxsplat.rendering import rasterization
-from jaxsplat.types import Backend, RenderOutput, ScreenProbe, Splats
+from jaxsplat.types import Backend, RenderOutput, ScreenProbe, SHCoeffs, Splats
 
 
 def render_splats(
@@ -20,6 +19,7 @@ def render_splats(
     width: int,
     height: int,
     background: tuple[float, float, float] | jax.Array = (0.0, 0.0, 0.0),
+    sh_factors: jax.Array | None = None,
     antialiased: bool = False,
     backend: Backend = "auto",
     depth: bool = False,
@@ -34,6 +34,7 @@ def render_splats(
       width: of the pictures, in pixels.
       height: of the pictures, in pixels.
       background: colour in 0..1, of all pictures, or an array [C, 3].
+      sh_factors: [K] by which each SH function is multiplied; None for 1.
       antialiased: as the splats were trained.
       backend: renderer.
       depth: whether to add the expected depth as a fourth channel.
@@ -45,7 +46,7 @@ def render_splats(
     Example:
       >>> render_splats(load_ply("scene.ply"), viewmats, Ks, width=270, height=480).colors
     """
-    coefficients = _materialize_gradient(jnp.concatenate([splats.sh_dc, splats.sh_rest], -2))
+    count = splats.sh_dc.shape[-2] + splats.sh_rest.shape[-2]
     colors = None  # black costs nothing
     if isinstance(background, jax.Array):
         colors = background
@@ -56,27 +57,18 @@ def render_splats(
         splats.quats,
         jnp.exp(splats.log_scales),
         jax.nn.sigmoid(splats.logit_opacities),
-        coefficients,
+        SHCoeffs(splats.sh_dc, splats.sh_rest, sh_factors),
         viewmats,
         Ks,
         width=width,
         height=height,
-        sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
+        sh_degree=round(count**0.5) - 1,
         backgrounds=colors,
         antialiased=antialiased,
         backend=backend,
         render_mode="RGB+ED" if depth else "RGB",
         probe=probe,
     )
-
-
-@jax.custom_vjp
-def _materialize_gradient(x: jax.Array) -> jax.Array:
-    """Returns x; its gradient is computed once, and not again in each slice that is taken of it."""
-    return x
-
-
-_materialize_gradient.defvjp(lambda x: (x, None), lambda _, v: (_ffi.materialize(v),))
 
 
 def make_renderer(

@@ -132,7 +132,7 @@ def test_the_noise_fades_with_the_learning_rate_of_the_means():
 def test_bands_of_spherical_harmonics_come_into_use_one_after_another():
     config = TrainConfig(steps=100, sh_degree=3, sh_interval=0.1)
     used = [int(np.asarray(active_bands(jnp.asarray(step), config)).sum()) for step in (0, 9, 10, 19, 20, 30, 99)]
-    assert used == [0, 0, 3, 3, 8, 15, 15]
+    assert used == [1, 1, 4, 4, 9, 16, 16]
 
 
 def test_bands_that_are_not_in_use_stay_zero():

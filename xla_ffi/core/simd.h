@@ -223,6 +223,28 @@ inline float Sqrt(float a) { return __builtin_sqrtf(a); }
 inline float Min(float a, float b) { return a < b ? a : b; }
 inline float Max(float a, float b) { return a > b ? a : b; }
 
+// Keeps the compiler from loading a value again for each use, which costs twice where it crosses a line of the cache.
+JAXSPLAT_INLINE Vec InRegister(Vec a) {
+#if defined(__x86_64__)
+  asm("" : "+x"(a.v));
+#endif
+  return a;
+}
+
+// The first n lanes, n from 1 to all of them; the others are zeros, or are left alone.
+JAXSPLAT_INLINE Vec LoadPart(const float* p, int64_t n) {
+  if (n == kLanes) return Vec::Load(p);
+  alignas(64) float lanes[kLanes] = {};
+  std::memcpy(lanes, p, sizeof(float) * static_cast<size_t>(n));
+  return Vec::Load(lanes);
+}
+JAXSPLAT_INLINE void StorePart(const Vec& a, float* p, int64_t n) {
+  if (n == kLanes) return a.Store(p);
+  alignas(64) float lanes[kLanes];
+  a.Store(lanes);
+  std::memcpy(p, lanes, sizeof(float) * static_cast<size_t>(n));
+}
+
 // 2^x for -126 <= x <= 0, relative error 1.9e-7, exact at 0. A minimax polynomial of degree 5 on [-1/2, 1/2].
 JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   const Vec n = Round(x);

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cpu/tile_kernels.h"
+#include "cpu/kernels.h"
 
 namespace jaxsplat {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/constants.h"
+#include "cpu/kernels.h"
 #include "cpu/scratch.h"
-#include "cpu/tile_kernels.h"
 #include "cpu/tile_lists.h"
 
 namespace jaxsplat {

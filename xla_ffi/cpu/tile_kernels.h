@@ -1,4 +1,4 @@
-// The innermost loops of the rasterizer, compiled once per instruction set and chosen when the module is loaded.
+// What the innermost loops of the rasterizer of projected Gaussians take.
 #ifndef JAXSPLAT_CPU_TILE_KERNELS_H_
 #define JAXSPLAT_CPU_TILE_KERNELS_H_
 
@@ -6,7 +6,6 @@
 
 #include "core/constants.h"
 #include "math/gaussian_2d.h"
-#include "ops/adam.h"
 #include "ops/rasterize_gaussians_3d.h"
 
 namespace jaxsplat {
@@ -50,27 +49,8 @@ struct TileRows {
   int32_t y0, y1;
 };
 
-struct Kernels {
-  const char* name;
-  // Splats [begin, end), prepared as far as they are visible.
-  void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
-  // The tiles that prepared splats [begin, end) of an order touch: their rows, then the spans of all rows one after
-  // another.
-  void (*rows)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
-  void (*spans)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, const TileRows*,
-                TileSpan*);
-  void (*forward)(const TileJob&, const Picture&);
-  void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
-  // Elements [begin, end).
-  void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end);
-};
-
 // Floats of scratch that a tile needs for `channels` channels per pixel.
 inline int64_t ScratchFloats(int64_t channels) { return (int64_t{kMaxBlocks} + 1) * kBlockPixels * channels; }
-
-// The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for
-// less.
-const Kernels& BestKernels();
 
 }  // namespace jaxsplat
 

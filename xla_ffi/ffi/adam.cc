@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cpu/kernels.h"
 #include "cpu/parallel.h"
-#include "cpu/tile_kernels.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
 

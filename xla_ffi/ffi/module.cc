@@ -1,6 +1,6 @@
 // What Python reads from the module before it registers anything.
 #include "core/constants.h"
-#include "cpu/tile_kernels.h"
+#include "cpu/kernels.h"
 #include "xla/ffi/api/c_api.h"
 
 #define JAXSPLAT_EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,165 +1,17 @@
-// Forward and backward pass over one tile. Included by one source file per instruction set.
-//
-// Forward, group by group: transmittance and colors stay in
-// registers. Backward, splat by splat: its gradient is summed over the whole tile in registers and written once.
-//
-// Both passes evaluate a run of splats or groups first and composite afterwards. What is composited then hits at least
-// one pixel, without a branch that depends on it, and the chains of dependent operations are half as long.
+// The backward pass over one tile, splat by splat: its gradient is summed over the whole tile in registers and written
+// once.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "core/simd.h"
-#include "cpu/adam.inc.h"
-#include "cpu/prepare.inc.h"
 #include "cpu/tile_batch.h"
+#include "cpu/tile_forward.inc.h"
 #include "cpu/tile_kernels.h"
 #include "math/compositing.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
-
-// kD is the number of channels if it is at most kInlineChannels, else 0: then colors are read from the caller's array.
-template <int kD>
-inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
-  if constexpr (kD > 0) return g.color;
-  return job.colors + int64_t{g.id} * job.channels;
-}
-
-// What one splat does at one group: opacity times falloff, 0 where it does not hit. Returns whether it hits.
-JAXSPLAT_INLINE bool EvaluateGroup(const Gaussian2d& g, const Vec& x, const Vec& y, float* raw) {
-  const Evaluation2d e = Evaluate(g, x, y);
-  Keep(e.hit, Vec(g.opacity) * Exp2(e.minus_q)).Store(raw);
-  return Any(e.hit);
-}
-
-// Splats whose colors still have to be added to a group of more than kInlineChannels channels: with a few at a time,
-// each accumulator is loaded and stored once for all of them.
-struct ColorQueue {
-  static constexpr int kSize = 8;
-  Vec weight[kSize];
-  const float* color[kSize];
-  int size = 0;
-
-  void Flush(float* accumulators, int64_t channels) {
-    for (int64_t c = 0; c < channels; ++c) {
-      Vec sum = Vec::Load(accumulators + c * kLanes);
-      for (int i = 0; i < size; ++i) sum = Fma(weight[i], Vec(color[i][c]), sum);
-      sum.Store(accumulators + c * kLanes);
-    }
-    size = 0;
-  }
-};
-
-template <int kD, bool kGeneral>
-struct ForwardGroup {
-  Vec last;
-  Vec transmittance;  // behind the last splat that was blended
-  Composited<kGeneral> pixels;
-  Vec color[kD > 0 ? kD : 1];
-};
-
-// Blends the splats of `todo` into one group. Returns false when all its pixels have ended.
-template <int kD, bool kGeneral>
-bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64 todo, const Vec& x, const Vec& y,
-                ForwardGroup<kD, kGeneral>& state, float* accumulators) {
-  constexpr int kRun = 16;
-  alignas(64) float raw[kRun][kLanes];
-  const Gaussian2d* hits[kRun];
-  // Copies, so that they can stay in registers.
-  Vec last = state.last, transmittance = state.transmittance;
-  Composited<kGeneral> pixels = state.pixels;
-  Vec color[kD > 0 ? kD : 1];
-  for (int c = 0; c < kD; ++c) color[c] = state.color[c];
-  ColorQueue queue;
-  bool alive = true;
-  while (todo != 0 && alive) {
-    int n = 0;
-    for (int i = 0; i < kRun && todo != 0; ++i, todo &= todo - 1) {
-      hits[n] = &batch.splats[__builtin_ctzll(todo)];
-      n += EvaluateGroup(*hits[n], x, y, raw[n]);
-    }
-    for (int i = 0; i < n && alive; ++i) {
-      const Gaussian2d& g = *hits[i];
-      const Vec alpha = Min(Vec(rule.alpha_max), Vec::Load(raw[i]));
-      const Step step = Composite<kGeneral>(rule, alpha, &pixels);
-      float id;
-      __builtin_memcpy(&id, &g.id, sizeof(id));
-      last = Select(step.blended, Vec(id), last);
-      transmittance = Select(step.blended, pixels.product, transmittance);
-      if constexpr (kD > 0) {
-        for (int c = 0; c < kD; ++c) color[c] = Fma(step.weight, Vec(g.color[c]), color[c]);
-      } else {
-        queue.weight[queue.size] = step.weight;
-        queue.color[queue.size] = ColorOf<kD>(job, g);
-        if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
-      }
-      alive = Any(step.alive);
-    }
-  }
-  if constexpr (kD == 0) queue.Flush(accumulators, job.channels);
-  state.last = last;
-  state.transmittance = transmittance;
-  state.pixels = pixels;
-  for (int c = 0; c < kD; ++c) state.color[c] = color[c];
-  return alive;
-}
-
-template <int kD, bool kGeneral>
-void ForwardTile(const TileJob& job, const Picture& picture) {
-  const BlockGrid grid(job);
-  const Rule rule(job.blend);
-  const PixelCentres centres(grid);
-  ForwardGroup<kD, kGeneral> groups[kMaxBlocks * kGroups];
-  bool alive[kMaxBlocks * kGroups];
-  const int32_t none = -1;
-  float no_id;
-  __builtin_memcpy(&no_id, &none, sizeof(no_id));
-  for (int i = 0; i < grid.count * kGroups; ++i) {
-    ForwardGroup<kD, kGeneral>& group = groups[i];
-    const Mask inside = centres.Inside(grid, i / kGroups, i % kGroups);
-    group.pixels = Composited<kGeneral>(inside);
-    group.transmittance = Vec(1.0f);
-    group.last = Vec(no_id);
-    for (Vec& c : group.color) c = Vec(0.0f);
-    alive[i] = Any(inside);
-  }
-  const int64_t group_floats = kLanes * job.channels;
-  if constexpr (kD == 0) {
-    __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * kGroups * group_floats));
-  }
-  Batch batch;
-  Bits64 splats_of[kMaxBlocks];
-  bool any = true;
-  for (int64_t start = 0; start < job.size && any; start += kBatch) {
-    batch.Load(job, start);
-    batch.SplatsOfBlocks(grid, splats_of);
-    any = false;
-    for (int i = 0; i < kBatch; ++i) Batch::Prefetch(job, start, i);
-    for (int i = 0; i < grid.count * kGroups; ++i) {
-      const int block = i / kGroups;
-      if (alive[i] && splats_of[block] != 0) {
-        alive[i] = BlendGroup<kD, kGeneral>(job, rule, batch, splats_of[block], centres.x(block),
-                                            centres.y(block, i % kGroups), groups[i], job.scratch + i * group_floats);
-      }
-      any |= alive[i];
-    }
-  }
-  alignas(64) float values[kBlockPixels];
-  for (int b = 0; b < grid.count; ++b) {
-    const auto store = [&](auto* image, int64_t stride, const auto& value) {
-      for (int k = 0; k < kGroups; ++k) value(b * kGroups + k).Store(values + k * kLanes);
-      grid.Store(image, stride, b, values);
-    };
-    store(picture.transmittances, 1, [&](int i) { return groups[i].transmittance; });
-    store(reinterpret_cast<float*>(picture.last_ids), 1, [&](int i) { return groups[i].last; });
-    for (int64_t c = 0; c < job.channels; ++c) {
-      store(picture.colors + c, job.channels, [&](int i) {
-        return kD > 0 ? groups[i].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + i * group_floats + c * kLanes);
-      });
-    }
-  }
-}
 
 template <int kD, bool kGeneral>
 struct alignas(64) BackwardGroup {
@@ -348,29 +200,6 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
     }
   }
 }
-
-bool IsGeneral(const BlendRule& rule) { return rule.blend_last || rule.max_contributors > 0; }
-
-template <int kD>
-void ForwardD(const TileJob& job, const Picture& picture) {
-  IsGeneral(job.blend) ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
-}
-
-void Forward(const TileJob& job, const Picture& picture) {
-  switch (job.channels) {
-    case 1:
-      return ForwardD<1>(job, picture);
-    case 2:
-      return ForwardD<2>(job, picture);
-    case 3:
-      return ForwardD<3>(job, picture);
-    case 4:
-      return ForwardD<4>(job, picture);
-    default:
-      return ForwardD<0>(job, picture);
-  }
-}
-
 template <int kD>
 void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   if (IsGeneral(job.blend)) {
@@ -398,11 +227,4 @@ void Backward(const TileJob& job, const PictureGradient& gradient, const Gradien
 }
 
 }  // namespace
-
-extern const Kernels kKernels;
-#define JAXSPLAT_STRING_(x) #x
-#define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
-const Kernels kKernels = {
-    JAXSPLAT_STRING(JAXSPLAT_ISA), PrepareSplats, EllipseRows, EllipseSpans, Forward, Backward, Adam};
-
 }  // namespace jaxsplat::JAXSPLAT_ISA

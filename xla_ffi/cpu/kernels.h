@@ -1,0 +1,42 @@
+// The innermost loops, compiled once per instruction set and chosen when the module is loaded.
+#ifndef JAXSPLAT_CPU_KERNELS_H_
+#define JAXSPLAT_CPU_KERNELS_H_
+
+#include <cstdint>
+
+#include "cpu/tile_kernels.h"
+#include "ops/adam.h"
+#include "ops/spherical_harmonics.h"
+#include "ops/ssim.h"
+
+namespace jaxsplat {
+
+struct Kernels {
+  const char* name;
+  // Splats [begin, end), prepared as far as they are visible.
+  void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
+  // The tiles that prepared splats [begin, end) of an order touch: their rows, then the spans of all rows one after
+  // another.
+  void (*rows)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
+  void (*spans)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, const TileRows*,
+                TileSpan*);
+  void (*forward)(const TileJob&, const Picture&);
+  void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
+  // Elements [begin, end).
+  void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end);
+  // A block of one image: the map; and with it, the gradient of its weighted sum with respect to x.
+  void (*ssim)(const SsimImages&, const SsimBlock&, float* map);
+  void (*ssim_gradient)(const SsimImages&, const SsimWeights&, const SsimBlock&, float* map, float* v_x);
+  // Splats [begin, end) of one scene, seen by all its cameras.
+  void (*harmonics)(const Harmonics&, int64_t begin, int64_t end, float* values);
+  void (*harmonics_gradient)(const Harmonics&, const float* v_values, int64_t begin, int64_t end,
+                             const HarmonicsGradient&);
+};
+
+// The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for
+// less.
+const Kernels& BestKernels();
+
+}  // namespace jaxsplat
+
+#endif  // JAXSPLAT_CPU_KERNELS_H_

@@ -1,0 +1,27 @@
+// Every loop that is compiled once per instruction set, and the table of them.
+#include "cpu/adam.inc.h"
+#include "cpu/kernels.h"
+#include "cpu/prepare.inc.h"
+#include "cpu/spherical_harmonics.inc.h"
+#include "cpu/ssim.inc.h"
+#include "cpu/tile_backward.inc.h"
+#include "cpu/tile_forward.inc.h"
+
+namespace jaxsplat::JAXSPLAT_ISA {
+
+#define JAXSPLAT_STRING_(x) #x
+#define JAXSPLAT_STRING(x) JAXSPLAT_STRING_(x)
+extern const Kernels kKernels;
+const Kernels kKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA),
+                          PrepareSplats,
+                          EllipseRows,
+                          EllipseSpans,
+                          Forward,
+                          Backward,
+                          Adam,
+                          SsimMap,
+                          SsimGradient,
+                          HarmonicsForward,
+                          HarmonicsBackward};
+
+}  // namespace jaxsplat::JAXSPLAT_ISA
