@@ -1,10 +1,14 @@
-"""How far apart two pictures are: L1, MSE, PSNR and SSIM over `[..., H, W, D]`, one value a picture."""
+"""How far apart two pictures are: L1, MSE, Huber, PSNR and SSIM over `[..., H, W, D]`, one value a picture.
+
+A mask [..., H, W] weights the pixels: the value is the weighted mean, and a pixel of weight zero counts for nothing,
+whatever it holds. Where all weights of a picture are zero, so are its losses, and its SSIM is one.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,23 +28,51 @@ def _gaussian_window() -> tuple[float, ...]:
     return tuple(weight / sum(weights) for weight in weights)
 
 
-_WINDOW = _gaussian_window()
+_Weights = tuple[float, ...]
+"""Of a symmetric separable window of odd size."""
+
+_WINDOWS: dict[str, _Weights] = {
+    "gaussian": _gaussian_window(),
+    "uniform": (1.0 / (2 * SSIM_RADIUS + 1),) * (2 * SSIM_RADIUS + 1),
+}
+
+Difference = Literal["l1", "mse", "huber"]
+Window = Literal["gaussian", "uniform"]
 
 
-def _checked(function: str, images: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both pictures with the same leading axes."""
-    sizes = _check.shapes(function, images=(images, "... H W D"), targets=(targets, "... H W D"))
+def _checked(
+    function: str, images: jax.Array, targets: jax.Array, masks: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Both pictures, and the weights as [..., H, W, 1], with the same leading axes."""
+    sizes = _check.shapes(
+        function, images=(images, "... H W D"), targets=(targets, "... H W D"), masks=(masks, "... H W")
+    )
     _check.floating(function, images=images, targets=targets)
     shape = (*sizes["..."], sizes["H"], sizes["W"], sizes["D"])
-    return jnp.broadcast_to(images, shape), jnp.broadcast_to(targets, shape)
+    images, targets = jnp.broadcast_to(images, shape), jnp.broadcast_to(targets, shape)
+    if masks is None:
+        return images, targets, None
+    weights = jnp.broadcast_to(masks[..., None], (*shape[:-1], 1)).astype(images.dtype)
+    # Before the difference is taken: a masked pixel may hold anything, NaN too.
+    seen = weights > 0
+    return jnp.where(seen, images, 0.0), jnp.where(seen, targets, 0.0), weights
 
 
-def l1(images: jax.Array, targets: jax.Array) -> jax.Array:
+def _mean(values: jax.Array, weights: jax.Array | None) -> jax.Array:
+    axes = (-3, -2, -1)
+    if weights is None:
+        return values.mean(axes)
+    total = weights.sum(axes) * values.shape[-1]
+    return jnp.where(total > 0, (values * weights).sum(axes) / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+def l1(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Mean absolute difference.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -50,16 +82,17 @@ def l1(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> l1(images, jnp.zeros_like(images))
       Array(0.5, dtype=float32)
     """
-    images, targets = _checked("l1", images, targets)
-    return jnp.abs(images - targets).mean((-3, -2, -1))
+    images, targets, weights = _checked("l1", images, targets, masks)
+    return _mean(jnp.abs(images - targets), weights)
 
 
-def mse(images: jax.Array, targets: jax.Array) -> jax.Array:
+def mse(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Mean squared difference.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -69,16 +102,47 @@ def mse(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> mse(images, jnp.zeros_like(images))
       Array(0.25, dtype=float32)
     """
-    images, targets = _checked("mse", images, targets)
-    return jnp.square(images - targets).mean((-3, -2, -1))
+    images, targets, weights = _checked("mse", images, targets, masks)
+    return _mean(jnp.square(images - targets), weights)
 
 
-def psnr(images: jax.Array, targets: jax.Array) -> jax.Array:
+def huber(images: jax.Array, targets: jax.Array, *, delta: float = 0.1, masks: jax.Array | None = None) -> jax.Array:
+    """Mean Huber loss over `delta`: |d| - delta / 2 for large differences d, d^2 / (2 delta) for small ones.
+
+    So it is L1 with a round bottom, whatever `delta`.
+
+    Args:
+      images: [..., H, W, D].
+      targets: [..., H, W, D].
+      delta: the difference, above zero, where the parabola becomes a line.
+      masks: [..., H, W] weights of the pixels; all alike when None.
+
+    Returns:
+      [...] one value a picture.
+
+    Raises:
+      ValueError: for shapes that differ, or a delta that is not above zero.
+
+    Example:
+      >>> images = jnp.full((4, 4, 3), 0.5)
+      >>> huber(images, jnp.zeros_like(images), delta=0.2)
+      Array(0.4, dtype=float32)
+    """
+    if not delta > 0:
+        raise ValueError(f"huber: delta must be above 0, got {delta}.")
+    images, targets, weights = _checked("huber", images, targets, masks)
+    distance = jnp.abs(images - targets)
+    small = jnp.minimum(distance, delta)
+    return _mean(distance - small + small * small * (0.5 / delta), weights)
+
+
+def psnr(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Peak signal-to-noise ratio for values in 0..1: -10 log10(MSE), in decibels; at most 100.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -88,16 +152,25 @@ def psnr(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> psnr(images, jnp.zeros_like(images))
       Array(20., dtype=float32)
     """
-    return -10.0 * jnp.log10(jnp.maximum(mse(images, targets), 1e-10))
+    return -10.0 * jnp.log10(jnp.maximum(mse(images, targets, masks=masks), 1e-10))
 
 
-def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False) -> jax.Array:
+def ssim(
+    images: jax.Array,
+    targets: jax.Array,
+    *,
+    valid: bool = False,
+    window: Window = "gaussian",
+    masks: jax.Array | None = None,
+) -> jax.Array:
     """Structural similarity (Wang et al. 2004) with the field's window: 11x11 Gaussian of sigma 1.5, values in 0..1.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
       valid: average only where the window lies inside the picture, instead of padding with zeros.
+      window: "gaussian", or "uniform": 121 equal weights.
+      masks: [..., H, W] weights of the pixels. Windows see both pictures as equal (black) where the weight is zero.
 
     Returns:
       [...] one value a picture, 1 where both are equal.
@@ -110,28 +183,72 @@ def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False) -> jax.A
       >>> ssim(images, images)
       Array(1., dtype=float32)
     """
-    images, targets = _checked("ssim", images, targets)
+    images, targets, weights = _checked("ssim", images, targets, masks)
+    _check.choice("ssim", "window", window, tuple(_WINDOWS))
     height, width = images.shape[-3:-1]
     if valid and min(height, width) <= 2 * SSIM_RADIUS:
         raise ValueError(f"ssim: valid=True needs H and W above {2 * SSIM_RADIUS}, got H = {height}, W = {width}")
-    # One number for all pixels, or zeros at the border.
-    weights = np.ones((1, 1, 1))
+    if weights is None:
+        # One number for all pixels, or zeros at the border.
+        weights = jnp.asarray(_inside(height, width) if valid else np.ones((1, 1, 1)), images.dtype)
+        count = (height - 2 * SSIM_RADIUS) * (width - 2 * SSIM_RADIUS) if valid else height * width
+        total: Any = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+        return total / (count * images.shape[-1])
     if valid:
-        weights = np.pad(
-            np.ones((height - 2 * SSIM_RADIUS, width - 2 * SSIM_RADIUS, 1)), [(SSIM_RADIUS,) * 2] * 2 + [(0, 0)]
-        )
-    weights = jnp.asarray(weights, images.dtype)
-    count = (height - 2 * SSIM_RADIUS) * (width - 2 * SSIM_RADIUS) if valid else height * width
-    total: Any = _weighted_ssim(_WINDOW, images, targets, weights)
-    return total / (count * images.shape[-1])
+        weights = weights * _linalg.lift(jnp.asarray(_inside(height, width), images.dtype), weights.ndim)
+    count = weights.sum((-3, -2, -1)) * images.shape[-1]
+    total = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+    return jnp.where(count > 0, total / jnp.where(count > 0, count, 1.0), 1.0)
 
 
-Window = tuple[float, ...]
-"""Weights of a symmetric separable window of odd size."""
+def _inside(height: int, width: int) -> np.ndarray:
+    """[H, W, 1] one where the window lies inside the picture, zero at the border."""
+    inner = np.ones((height - 2 * SSIM_RADIUS, width - 2 * SSIM_RADIUS, 1))
+    return np.pad(inner, [(SSIM_RADIUS,) * 2] * 2 + [(0, 0)])
+
+
+def photometric(
+    images: jax.Array,
+    targets: jax.Array,
+    *,
+    difference: Difference = "l1",
+    ssim_weight: float = 0.2,
+    huber_delta: float = 0.1,
+    masks: jax.Array | None = None,
+) -> jax.Array:
+    """The loss of training: (1 - w) times a difference plus w times 1 - SSIM.
+
+    Args:
+      images: [..., H, W, D].
+      targets: [..., H, W, D].
+      difference: "l1", "mse" or "huber".
+      ssim_weight: w, in 0..1.
+      huber_delta: where the parabola of "huber" ends.
+      masks: [..., H, W] weights of the pixels; all alike when None.
+
+    Returns:
+      [...] one value a picture.
+
+    Raises:
+      ValueError: for shapes that differ, or an unknown difference.
+
+    Example:
+      >>> images = jnp.full((16, 16, 3), 0.5)
+      >>> photometric(images, images)
+      Array(0., dtype=float32)
+    """
+    _check.choice("photometric", "difference", difference, ("l1", "mse", "huber"))
+    if difference == "huber":
+        apart = huber(images, targets, delta=huber_delta, masks=masks)
+    else:
+        apart = (l1 if difference == "l1" else mse)(images, targets, masks=masks)
+    if not ssim_weight:
+        return apart
+    return (1.0 - ssim_weight) * apart + ssim_weight * (1.0 - ssim(images, targets, masks=masks))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _weighted_ssim(window: Window, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+def _weighted_ssim(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
     """Sum of the SSIM at every value of [..., H, W, D] times weights that broadcast against them."""
     if _ffi.takes(x, y):
         values = _native("ssim", window, x, y)[0]
@@ -141,7 +258,7 @@ def _weighted_ssim(window: Window, x: jax.Array, y: jax.Array, weights: jax.Arra
     return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
-def _weighted_ssim_fwd(window: Window, x: Any, y: Any, weights: Any) -> tuple[jax.Array, Any]:
+def _weighted_ssim_fwd(window: _Weights, x: Any, y: Any, weights: Any) -> tuple[jax.Array, Any]:
     """The kernel gives the gradient with the value, for about the price of one of them."""
     x_moves, y_moves = x.perturbed, y.perturbed
     x, y, weights = x.value, y.value, weights.value
@@ -152,7 +269,7 @@ def _weighted_ssim_fwd(window: Window, x: Any, y: Any, weights: Any) -> tuple[ja
     return total, (v_x if x_moves else None, v_y, values, weights)
 
 
-def _weighted_ssim_bwd(window: Window, residuals: Any, cotangent: jax.Array) -> tuple[Any, Any, jax.Array]:
+def _weighted_ssim_bwd(window: _Weights, residuals: Any, cotangent: jax.Array) -> tuple[Any, Any, jax.Array]:
     del window
     v_x, v_y, values, weights = residuals
     v = cotangent[..., None, None, None]
@@ -163,7 +280,7 @@ def _weighted_ssim_bwd(window: Window, residuals: Any, cotangent: jax.Array) -> 
 _weighted_ssim.defvjp(_weighted_ssim_fwd, _weighted_ssim_bwd, symbolic_zeros=True)
 
 
-def _native(target: str, window: Window, *images: jax.Array) -> list[jax.Array]:
+def _native(target: str, window: _Weights, *images: jax.Array) -> list[jax.Array]:
     """Calls a kernel on pictures."""
     operands = [*images[:2], jnp.asarray(window, images[0].dtype), *images[2:]]
     ranks = [operand.ndim if operand.ndim < 3 else 3 for operand in operands]
@@ -171,13 +288,13 @@ def _native(target: str, window: Window, *images: jax.Array) -> list[jax.Array]:
     return _ffi.call(target, operands, ranks, results, c1=SSIM_C1, c2=SSIM_C2)
 
 
-def _native_gradient(window: Window, x: jax.Array, y: jax.Array, weights: jax.Array) -> list[jax.Array]:
+def _native_gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> list[jax.Array]:
     if weights.size != 1:
         weights = jnp.broadcast_to(weights, (*weights.shape[:-3], *x.shape[-3:]))
     return _native("ssim_gradient", window, x, y, weights)
 
 
-def _gradient(window: Window, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Values, and the gradient of their weighted sum with respect to x.
 
     Closed form by the raw moments E[x], E[xx], E[xy], then three blurs. Autodiff is 20 times slower.
@@ -198,7 +315,7 @@ def _gradient(window: Window, x: jax.Array, y: jax.Array, weights: jax.Array) ->
 _Moments = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def _moments(window: Window, x: jax.Array, y: jax.Array) -> _Moments:
+def _moments(window: _Weights, x: jax.Array, y: jax.Array) -> _Moments:
     """Local mean of each picture, variance of each, and covariance."""
     mean_x, mean_y = _blur(window, x), _blur(window, y)
     var_x = _blur(window, x * x) - mean_x * mean_x
@@ -216,7 +333,7 @@ def _terms(moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     )
 
 
-def _blur(window: Window, images: jax.Array) -> jax.Array:
+def _blur(window: _Weights, images: jax.Array) -> jax.Array:
     """Blurs [..., H, W, D] with a window, zeros outside. Shifted adds: a convolution is 30 times slower on a CPU."""
     channels, reach = images.shape[-1], len(window) // 2
     # Channels and columns share one axis, so that a shift by a column is a contiguous shift by `channels`.

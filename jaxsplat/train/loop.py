@@ -13,10 +13,13 @@ import numpy as np
 from jaxsplat.data.capture import Capture
 from jaxsplat.data.initial import random_points
 from jaxsplat.data.normalize import Normalization, normalization
+from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
 from jaxsplat.train.config import TrainConfig
+from jaxsplat.train.depth import sparse_depths
+from jaxsplat.train.objective import Batch
 from jaxsplat.train.state import TrainState, init_state
-from jaxsplat.train.step import Batch, make_train_step
+from jaxsplat.train.step import lacks_room, make_room, make_train_step
 from jaxsplat.types import Splats
 
 _ORDER_STREAM = 0x0DDE2
@@ -41,19 +44,21 @@ class Job(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Means over the steps of one call.
+    """Means and counts over the steps of one call.
 
     Attributes:
       loss: everything that is minimised.
       psnr: of the training views, in dB.
       dead: dead splats that refinements found.
       stuck: refinements that found no live splat.
+      denied: splats that refinements did not make because of the cap.
     """
 
     loss: jax.Array
     psnr: jax.Array
     dead: jax.Array
     stuck: jax.Array
+    denied: jax.Array
 
 
 def prepare(capture: Capture, config: TrainConfig) -> Job:
@@ -81,14 +86,25 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
         cloud = random_points(viewmats, Ks, images, count=count, seed=config.seed)
         notes.append(f"The capture has no points: {count:,} random ones are used.")
     views = Batch(jnp.asarray(images), jnp.asarray(viewmats), jnp.asarray(Ks))
-    return Job(init_state(config, cloud.points, cloud.colors), views, normal, tuple(notes))
+    if config.views_per_step > len(viewmats):
+        raise InputError(f"views_per_step is {config.views_per_step}, but there are {len(viewmats)} training views")
+    if config.depth_weight:
+        if capture.points is None:
+            raise InputError("depth_weight needs a capture with sparse points, and this one has none")
+        height, width = images.shape[1:3]
+        views = views._replace(depths=sparse_depths(cloud.points, viewmats, Ks, width=width, height=height))
+    state = init_state(config, cloud.points, cloud.colors, views=len(viewmats))
+    if state.extras is not None:
+        views = views._replace(index=jnp.arange(len(viewmats), dtype=jnp.int32))
+    return Job(state, views, normal, tuple(notes))
 
 
 def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], tuple[TrainState, Summary]]:
     """Makes the compiled loop `run(state, views, steps) -> (state, summary)`; the state is donated.
 
-    The view of each step follows from the key and the number of the step alone, so the result does not depend on how
-    a run is cut into calls. The number of steps is a value: any number uses the same program.
+    The views of each step follow from the key and the number of the step alone, so the result does not depend on how
+    a run is cut into calls. The number of steps is a value: any number uses the same program. With a strategy that
+    grows, the loop ends early where the state needs `make_room`: `state.step` says how far it came.
 
     Args:
       config: settings.
@@ -102,23 +118,42 @@ def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], 
     """
     step = make_train_step(config)
 
-    def run(state: TrainState, views: Batch, steps: jax.Array) -> tuple[TrainState, Summary]:
-        def body(_: jax.Array, carry: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
-            state, total = carry
-            view = view_of_step(state.key, state.step, len(views.viewmats))
-            batch = Batch(*(jax.lax.dynamic_slice_in_dim(leaf, view, 1) for leaf in views))
-            state, metrics = step(state, batch)
-            stuck = metrics.stuck.astype(jnp.int32)
-            now = Summary(metrics.loss, metrics.psnr, metrics.dead, stuck)
-            return state, jax.tree.map(jnp.add, total, now)
+    def body(views: Batch, carry: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
+        state, total = carry
+        state, metrics = step(state, batch_of_step(state, views, config.views_per_step))
+        stuck = metrics.stuck.astype(jnp.int32)
+        now = Summary(metrics.loss, metrics.psnr, metrics.dead, stuck, metrics.denied)
+        return state, jax.tree.map(jnp.add, total, now)
 
+    def run(state: TrainState, views: Batch, steps: jax.Array) -> tuple[TrainState, Summary]:
         zero = jnp.zeros((), state.splats.means.dtype)
         none = jnp.zeros((), jnp.int32)
-        state, total = jax.lax.fori_loop(0, steps, body, (state, Summary(zero, zero, none, none)))
+        carry = (state, Summary(zero, zero, none, none, none))
+        first = state.step
+        if config.strategy.grows:
+
+            def goes_on(carry: tuple[TrainState, Summary]) -> jax.Array:
+                return (carry[0].step < first + steps) & ~lacks_room(carry[0], config.strategy)
+
+            state, total = jax.lax.while_loop(goes_on, lambda carry: body(views, carry), carry)
+            steps = jnp.maximum(state.step - first, 1)
+        else:
+            state, total = jax.lax.fori_loop(0, steps, lambda _, carry: body(views, carry), carry)
         return state, total._replace(loss=total.loss / steps, psnr=total.psnr / steps)
 
     compiled = jax.jit(run, donate_argnums=0)
     return lambda state, views, steps: compiled(state, views, np.int32(steps))
+
+
+def batch_of_step(state: TrainState, views: Batch, size: int) -> Batch:
+    """The pictures that the next step learns from."""
+    count = len(views.viewmats)
+    if size == 1:
+        view = view_of_step(state.key, state.step, count)
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, view, 1), views)
+    places = state.step * size + jnp.arange(size)
+    chosen = jax.vmap(lambda place: view_of_step(state.key, place, count))(places)
+    return jax.tree.map(lambda leaf: leaf[chosen], views)
 
 
 def view_of_step(key: jax.Array, step: jax.Array, views: int) -> jax.Array:
@@ -133,7 +168,7 @@ def train_steps(
     config: TrainConfig,
     *,
     report: Callable[[TrainState, Summary], bool] | None = None,
-    pause_every: int = 0,
+    pause_every: tuple[int, ...] = (),
 ) -> TrainState:
     """Trains to the end of the run, and reports about twice a second.
 
@@ -143,7 +178,7 @@ def train_steps(
       config: settings.
       report: is called with the state and the means since the last call; returns whether to go on. It must not keep
         the state, which the next call takes.
-      pause_every: a report falls on every multiple of this step; 0 for none.
+      pause_every: a report falls on every multiple of these steps.
 
     Returns:
       The state at the end, or where `report` stopped it.
@@ -156,12 +191,11 @@ def train_steps(
     size = 1
     while done < config.steps:
         size = min(size, config.steps - done, _MOST_STEPS_A_CALL)
-        if pause_every:
-            size = min(size, pause_every - done % pause_every)
+        size = min([size, *(every - done % every for every in pause_every)])
         began = time.monotonic()
         state, summary = run(state, views, size)
-        jax.block_until_ready(state)
-        done += size
+        size, done = int(state.step) - done, int(state.step)
+        state = make_room(state, config)
         if report is not None and not report(state, summary):
             break
         # Steps a call follow the machine's speed; the result does not depend on them. The first call compiles.
