@@ -1,4 +1,8 @@
-"""How far apart two pictures are: L1, MSE, PSNR and SSIM over `[..., H, W, D]`, one value a picture."""
+"""How far apart two pictures are: L1, MSE, PSNR and SSIM over `[..., H, W, D]`, one value a picture.
+
+A mask [..., H, W] weights the pixels: the value is the weighted mean, and a pixel of weight zero counts for nothing,
+whatever it holds. Where all weights of a picture are zero, so are its losses, and its SSIM is one.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +28,39 @@ def _gaussian_window() -> tuple[float, ...]:
 _WINDOW = _gaussian_window()
 
 
-def _checked(function: str, images: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both pictures with the same leading axes."""
-    sizes = _check.shapes(function, images=(images, "... H W D"), targets=(targets, "... H W D"))
+def _checked(
+    function: str, images: jax.Array, targets: jax.Array, masks: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Both pictures, and the weights as [..., H, W, 1], with the same leading axes."""
+    sizes = _check.shapes(
+        function, images=(images, "... H W D"), targets=(targets, "... H W D"), masks=(masks, "... H W")
+    )
     _check.floating(function, images=images, targets=targets)
     shape = (*sizes["..."], sizes["H"], sizes["W"], sizes["D"])
-    return jnp.broadcast_to(images, shape), jnp.broadcast_to(targets, shape)
+    images, targets = jnp.broadcast_to(images, shape), jnp.broadcast_to(targets, shape)
+    if masks is None:
+        return images, targets, None
+    weights = jnp.broadcast_to(masks[..., None], (*shape[:-1], 1)).astype(images.dtype)
+    # Before the difference is taken: a masked pixel may hold anything, NaN too.
+    seen = weights > 0
+    return jnp.where(seen, images, 0.0), jnp.where(seen, targets, 0.0), weights
 
 
-def l1(images: jax.Array, targets: jax.Array) -> jax.Array:
+def _mean(values: jax.Array, weights: jax.Array | None) -> jax.Array:
+    axes = (-3, -2, -1)
+    if weights is None:
+        return values.mean(axes)
+    total = weights.sum(axes) * values.shape[-1]
+    return jnp.where(total > 0, (values * weights).sum(axes) / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+def l1(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Mean absolute difference.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -47,16 +70,17 @@ def l1(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> l1(images, jnp.zeros_like(images))
       Array(0.5, dtype=float32)
     """
-    images, targets = _checked("l1", images, targets)
-    return jnp.abs(images - targets).mean((-3, -2, -1))
+    images, targets, weights = _checked("l1", images, targets, masks)
+    return _mean(jnp.abs(images - targets), weights)
 
 
-def mse(images: jax.Array, targets: jax.Array) -> jax.Array:
+def mse(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Mean squared difference.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -66,16 +90,17 @@ def mse(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> mse(images, jnp.zeros_like(images))
       Array(0.25, dtype=float32)
     """
-    images, targets = _checked("mse", images, targets)
-    return jnp.square(images - targets).mean((-3, -2, -1))
+    images, targets, weights = _checked("mse", images, targets, masks)
+    return _mean(jnp.square(images - targets), weights)
 
 
-def psnr(images: jax.Array, targets: jax.Array) -> jax.Array:
+def psnr(images: jax.Array, targets: jax.Array, *, masks: jax.Array | None = None) -> jax.Array:
     """Peak signal-to-noise ratio for values in 0..1: -10 log10(MSE), in decibels; at most 100.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
+      masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
       [...] one value a picture.
@@ -85,16 +110,17 @@ def psnr(images: jax.Array, targets: jax.Array) -> jax.Array:
       >>> psnr(images, jnp.zeros_like(images))
       Array(20., dtype=float32)
     """
-    return -10.0 * jnp.log10(jnp.maximum(mse(images, targets), 1e-10))
+    return -10.0 * jnp.log10(jnp.maximum(mse(images, targets, masks=masks), 1e-10))
 
 
-def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False) -> jax.Array:
+def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False, masks: jax.Array | None = None) -> jax.Array:
     """Structural similarity (Wang et al. 2004) with the field's window: 11x11 Gaussian of sigma 1.5, values in 0..1.
 
     Args:
       images: [..., H, W, D].
       targets: [..., H, W, D].
       valid: average only where the window lies inside the picture, instead of padding with zeros.
+      masks: [..., H, W] weights of the pixels. Windows see both pictures as equal (black) where the weight is zero.
 
     Returns:
       [...] one value a picture, 1 where both are equal.
@@ -107,7 +133,7 @@ def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False) -> jax.A
       >>> ssim(images, images)
       Array(1., dtype=float32)
     """
-    images, targets = _checked("ssim", images, targets)
+    images, targets, weights = _checked("ssim", images, targets, masks)
     *lead, height, width, channels = images.shape
     if valid and min(height, width) <= 2 * SSIM_RADIUS:
         raise ValueError(f"ssim: valid=True needs H and W above {2 * SSIM_RADIUS}, got H = {height}, W = {width}")
@@ -117,7 +143,8 @@ def ssim(images: jax.Array, targets: jax.Array, *, valid: bool = False) -> jax.A
     if valid:
         inside = slice(SSIM_RADIUS, -SSIM_RADIUS)
         values = values[..., inside, inside, :]
-    return values.mean((-3, -2, -1))
+        weights = weights if weights is None else weights[..., inside, inside, :]
+    return values.mean((-3, -2, -1)) if weights is None else 1.0 - _mean(1.0 - values, weights)
 
 
 def _blur(rows: jax.Array, channels: int) -> jax.Array:

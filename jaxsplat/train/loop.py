@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,14 @@ import numpy as np
 from jaxsplat.data.capture import Capture
 from jaxsplat.data.initial import random_points
 from jaxsplat.data.normalize import Normalization, normalization
+from jaxsplat.data.pictures import Images
 from jaxsplat.io.ply import PointCloud
 from jaxsplat.train.config import TrainConfig
+from jaxsplat.train.feed import Feed, as_arrays, view_of_step
 from jaxsplat.train.state import TrainState, init_state
 from jaxsplat.train.step import Batch, make_train_step
 from jaxsplat.types import Splats
 
-_ORDER_STREAM = 0x0DDE2
 _SECONDS_A_CALL = 0.5
 _MOST_STEPS_A_CALL = 1000
 
@@ -29,7 +30,7 @@ class Job(NamedTuple):
 
     Attributes:
       state: before the first step.
-      views: the training views.
+      views: the training views; pictures that do not fit into memory are left in their files, as `Images`.
       normalization: from the world of the capture.
       notes: what the user should know.
     """
@@ -72,19 +73,35 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     normal = normalization(capture.cameras.viewmats)
     training = ~capture.held_out
     viewmats = normal.viewmats(capture.cameras.viewmats[training])
-    Ks, images = capture.cameras.Ks[training], capture.images[training]
+    Ks = capture.cameras.Ks[training]
+    images: Any = capture.images[training]
+    masks: Any = None if capture.masks is None else capture.masks[training]
     notes = []
     if capture.points is not None:
         cloud = PointCloud(normal.points(capture.points.points), capture.points.colors)
     else:
         count = min(config.initial_points, config.strategy.cap)
-        cloud = random_points(viewmats, Ks, images, count=count, seed=config.seed)
+        cloud = random_points(viewmats, Ks, images, count=count, masks=masks, seed=config.seed)
         notes.append(f"The capture has no points: {count:,} random ones are used.")
-    views = Batch(jnp.asarray(images), jnp.asarray(viewmats), jnp.asarray(Ks))
+    views = Batch(images, jnp.asarray(viewmats), jnp.asarray(Ks), masks=masks)
+    if isinstance(images, Images) and images.capacity < len(images):
+        notes.append("The pictures do not fit into the memory for them: they are read again as they are needed.")
+    else:
+        views = as_arrays(views)
     return Job(init_state(config, cloud.points, cloud.colors), views, normal, tuple(notes))
 
 
-def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], tuple[TrainState, Summary]]:
+class RunSteps(Protocol):
+    """The compiled loop."""
+
+    def __call__(
+        self, state: TrainState, views: Batch, steps: int, *, rows: np.ndarray | None = None
+    ) -> tuple[TrainState, Summary]:
+        """Does some steps; `rows` [V] says which row of `views` holds each training view, if not all are there."""
+        ...
+
+
+def make_train_steps(config: TrainConfig) -> RunSteps:
     """Makes the compiled loop `run(state, views, steps) -> (state, summary)`; the state is donated.
 
     The view of each step follows from the key and the number of the step alone, so the result does not depend on how
@@ -102,11 +119,11 @@ def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], 
     """
     step = make_train_step(config)
 
-    def run(state: TrainState, views: Batch, steps: jax.Array) -> tuple[TrainState, Summary]:
+    def run(state: TrainState, views: Batch, rows: jax.Array, steps: jax.Array) -> tuple[TrainState, Summary]:
         def body(_: jax.Array, carry: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
             state, total = carry
-            view = view_of_step(state.key, state.step, len(views.viewmats))
-            batch = Batch(*(jax.lax.dynamic_slice_in_dim(leaf, view, 1) for leaf in views))
+            row = rows[view_of_step(state.key, state.step, len(rows))]
+            batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, row, 1), views)
             state, metrics = step(state, batch)
             stuck = metrics.stuck.astype(jnp.int32)
             now = Summary(metrics.loss, metrics.psnr, metrics.dead, stuck)
@@ -118,13 +135,14 @@ def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], 
         return state, total._replace(loss=total.loss / steps, psnr=total.psnr / steps)
 
     compiled = jax.jit(run, donate_argnums=0)
-    return lambda state, views, steps: compiled(state, views, np.int32(steps))
 
+    def call(
+        state: TrainState, views: Batch, steps: int, *, rows: np.ndarray | None = None
+    ) -> tuple[TrainState, Summary]:
+        all_rows = np.arange(len(views.viewmats), dtype=np.int32)
+        return compiled(state, views, all_rows if rows is None else rows, np.int32(steps))
 
-def view_of_step(key: jax.Array, step: jax.Array, views: int) -> jax.Array:
-    """Which view a step learns from: every view once an epoch, in an order that is new each epoch."""
-    epoch_key = jax.random.fold_in(jax.random.fold_in(key, _ORDER_STREAM), step // views)
-    return jax.random.permutation(epoch_key, views)[step % views]
+    return call
 
 
 def train_steps(
@@ -152,6 +170,7 @@ def train_steps(
       >>> state = train_steps(job.state, job.views, config)
     """
     run = make_train_steps(config)
+    feed = Feed(views, state.key)
     done = int(state.step)
     size = 1
     while done < config.steps:
@@ -159,7 +178,9 @@ def train_steps(
         if pause_every:
             size = min(size, pause_every - done % pause_every)
         began = time.monotonic()
-        state, summary = run(state, views, size)
+        loaded = feed.at(done)
+        size = min(size, loaded.end - done)
+        state, summary = run(state, loaded.views, size, rows=loaded.rows)
         jax.block_until_ready(state)
         done += size
         if report is not None and not report(state, summary):

@@ -26,11 +26,13 @@ class Batch(NamedTuple):
       images: [B, H, W, 3], uint8 or floating-point in 0..1.
       viewmats: [B, 4, 4] world to camera.
       Ks: [B, 3, 3] intrinsics in pixels.
+      masks: [B, H, W] weights of the pixels; None where all count alike.
     """
 
     images: jax.Array
     viewmats: jax.Array
     Ks: jax.Array
+    masks: jax.Array | None = None
 
 
 class Metrics(NamedTuple):
@@ -207,11 +209,11 @@ def _loss(
         antialiased=config.antialiased,
         backend=config.backend,
     ).colors
-    difference = losses.l1(images, targets).mean()
-    similarity = losses.ssim(images, targets).mean()
+    difference = losses.l1(images, targets, masks=batch.masks).mean()
+    similarity = losses.ssim(images, targets, masks=batch.masks).mean()
     loss = (1.0 - config.ssim_weight) * difference + config.ssim_weight * (1.0 - similarity)
     loss += mcmc.regularizer(splats, state.num_splats, settings=config.strategy)
-    return loss, losses.psnr(images, targets).mean()
+    return loss, losses.psnr(images, targets, masks=batch.masks).mean()
 
 
 def _refine_if_due(
