@@ -127,7 +127,7 @@ def _notes(views: list[View]) -> list[str]:
     if declared != (width, height):
         scales = (width / declared[0], height / declared[1])
         turned = max(scales) / min(scales) > _SIDES_APART
-        doubt = f", by {scales[0]:.3g} and {scales[1]:.3g}: are the pictures turned or cropped?" if turned else "."
+        doubt = f", by {scales[0]:.3g} and {scales[1]:.3g}: are they turned or cropped?" if turned else "."
         notes.append(
             f"The images are {width}x{height}, declared {declared[0]:g}x{declared[1]:g}: intrinsics scaled{doubt}"
         )
