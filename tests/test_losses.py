@@ -107,3 +107,20 @@ def test_wrong_shapes_and_types_name_the_argument():
         losses.l1(jnp.zeros((8, 8, 3), jnp.uint8), jnp.zeros((8, 8, 3)))
     with pytest.raises(ValueError, match="valid=True needs H and W above 10"):
         losses.ssim(jnp.zeros((10, 12, 3)), jnp.zeros((10, 12, 3)), valid=True)
+
+
+@pytest.mark.parametrize("loss", [losses.l1, losses.mse, losses.psnr, losses.ssim])
+def test_a_pixel_of_weight_zero_counts_for_nothing_whatever_it_holds(loss):
+    rng = np.random.default_rng(0)
+    images, targets = rng.uniform(size=(2, 24, 20, 3)).astype(np.float32)
+    masks = rng.uniform(size=(24, 20)) < 0.6
+    hidden = images.copy()
+    hidden[~masks] = np.nan
+    values = [loss(jnp.asarray(x), jnp.asarray(targets), masks=jnp.asarray(masks)) for x in (images, hidden)]
+    assert values[0] == values[1] and np.isfinite(values[0])
+    gradient = jax.grad(lambda x: loss(x, jnp.asarray(targets), masks=jnp.asarray(masks)))(jnp.asarray(hidden))
+    assert np.isfinite(gradient).all() and not gradient[~masks].any() and gradient[masks].any()
+    if loss is losses.l1:
+        np.testing.assert_allclose(values[0], np.abs(images - targets)[masks].mean(), rtol=1e-5)
+    nothing = loss(jnp.asarray(images), jnp.asarray(targets), masks=jnp.zeros((24, 20)))
+    assert nothing == {losses.psnr: 100.0, losses.ssim: 1.0}.get(loss, 0.0)
