@@ -173,6 +173,20 @@ def test_a_smaller_folder_of_pictures_saves_the_shrinking(tmp_path):
     assert load_capture(folder).images[2].max() > 100
 
 
+def test_coordinates_too_large_for_single_precision_are_told(tmp_path):
+    folder = write_capture(tmp_path / "c")
+
+    def move(content):
+        for frame in content["frames"]:
+            frame["transform_matrix"][0][3] += 5e6
+
+    edit_transforms(folder, move)
+    assert load_capture(folder).notes == (
+        "The cameras stand 5e+06 units from the origin and 3 apart: single precision places them to 0.5 only. "
+        "Move the capture to its origin.",
+    )
+
+
 def broken(change):
     def apply(folder):
         edit_transforms(folder, change)

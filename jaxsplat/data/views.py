@@ -18,6 +18,9 @@ from jaxsplat.io.images import ImageHeader, image_header
 SMALLEST = 8
 """Least width and height of a picture to learn from, in pixels."""
 
+_PLACED = 1e-4
+"""Error of the cameras' places, in units of their spread, that starts to blur pictures."""
+
 _SIDES_APART = 1.05
 """Ratio of the scales along x and y from which they are not due to rounding."""
 
@@ -81,7 +84,7 @@ def find_views(source: Source, *, downscale: int, need_pictures: bool) -> tuple[
             notes.append(f"{len(names)} of {len(frames)} listed images are {problem} and left out: {listed(names)}.")
     if not views:
         raise InputError(f"{source.path}: none of the {len(frames)} listed images can be used. " + " ".join(notes))
-    return views, notes + _notes(views)
+    return views, notes + _notes(views) + _distance_notes(views)
 
 
 def canvas_size(views: Sequence[View]) -> tuple[int, int]:
@@ -151,3 +154,17 @@ def _notes(views: list[View]) -> list[str]:
             f"{masks} of {len(views)} images have a mask; what it hides counts neither in training nor in metrics."
         )
     return notes
+
+
+def _distance_notes(views: list[View]) -> list[str]:
+    """About captures in map coordinates, which single precision cannot hold."""
+    centers = np.stack([-view.frame.viewmat[:3, :3].T @ view.frame.viewmat[:3, 3] for view in views])
+    middle = np.median(centers, 0)
+    spread = float(np.median(np.linalg.norm(centers - middle, axis=1)))
+    error = float(np.spacing(np.float32(np.abs(middle).max())))
+    if not 0 < spread * _PLACED < error:
+        return []
+    return [
+        f"The cameras stand {np.abs(middle).max():.3g} units from the origin and {spread:.3g} apart: single precision "
+        f"places them to {error:.2g} only. Move the capture to its origin."
+    ]

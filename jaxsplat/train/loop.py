@@ -70,7 +70,8 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     Example:
       >>> job = prepare(load_capture("captures/fox", downscale=2), TrainConfig())
     """
-    normal = normalization(capture.cameras.viewmats)
+    points = None if capture.points is None else capture.points.points
+    normal = normalization(capture.cameras.viewmats, points)
     training = ~capture.held_out
     viewmats = normal.viewmats(capture.cameras.viewmats[training])
     Ks = capture.cameras.Ks[training]
