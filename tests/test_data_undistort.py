@@ -18,6 +18,9 @@ LENSES = [
 ]
 
 
+TURNING = Lens(radial=(-1 / (3 * 0.3**2), 0.0, 0.0, 0.0))
+
+
 def scene(rays):
     """A smooth picture as a function of the direction."""
     x, y = rays[..., 0], rays[..., 1]
@@ -53,6 +56,12 @@ def test_every_pixel_is_known_and_no_smaller_zoom_would_do(lens):
     slack = np.minimum(source, [WIDTH, HEIGHT] - source)
     assert -1e-2 < slack.min() < 0.1
     assert pinhole[0, 0] / K[0, 0] == pytest.approx(pinhole[1, 1] / K[1, 1])
+
+
+def test_a_lens_that_turns_back_is_an_error_even_where_it_covers_the_picture():
+    # r (1 + k1 r^2) falls beyond r = .3, which lies well inside the picture.
+    with pytest.raises(ValueError, match="cannot be undone"):
+        undistorted_intrinsics(np.diag([20.0, 20.0, 1.0]) + [[0, 0, 45], [0, 0, 35], [0, 0, 0]], TURNING, WIDTH, HEIGHT)
 
 
 def test_without_distortion_nothing_changes():
