@@ -30,6 +30,7 @@ _TARGETS = (
     "rasterize_gaussians_3d_backward",
     "intersect_tiles",
     "adam",
+    "adam_rows",
     "materialize",
 )
 
@@ -135,7 +136,13 @@ def materialize(x: jax.Array) -> jax.Array:
 
 
 def adam(
-    values: jax.Array, first: jax.Array, second: jax.Array, gradient: jax.Array, rule: jax.Array, **attributes: float
+    values: jax.Array,
+    first: jax.Array,
+    second: jax.Array,
+    gradient: jax.Array,
+    rule: jax.Array,
+    rows: jax.Array | None = None,
+    **attributes: float,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """One step of Adam in one pass, in place where the arrays are donated.
 
@@ -145,6 +152,7 @@ def adam(
       second: moments.
       gradient: of the parameters.
       rule: [3] learning rate, and 1 - beta^t for both moments.
+      rows: [N] bool, the elements of the first axis to change; None for all.
       **attributes: beta1, beta2 and epsilon.
 
     Returns:
@@ -152,9 +160,14 @@ def adam(
     """
     load()
     results = [jax.ShapeDtypeStruct(values.shape, values.dtype)] * 3
-    operands = (values, first, second, gradient, rule)
+    operands = (
+        (values, first, second, gradient, rule) if rows is None else (values, first, second, gradient, rule, rows)
+    )
     outputs = jax.ffi.ffi_call(
-        _PREFIX + "adam", results, vmap_method="sequential", input_output_aliases={0: 0, 1: 1, 2: 2}
+        _PREFIX + ("adam" if rows is None else "adam_rows"),
+        results,
+        vmap_method="sequential",
+        input_output_aliases={0: 0, 1: 1, 2: 2},
     )(*operands, **{name: _attribute(value) for name, value in attributes.items()})
     new_values, new_first, new_second = (_vary_like(output, operands) for output in outputs)
     return new_values, new_first, new_second

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,32 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-15
 
 
 @dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How all learning rates rise and fall over the run; the means' own decay comes on top.
+
+    Attributes:
+      shape: of the fall after the warm-up: none, half a cosine, or exponential.
+      warmup: fraction of the run over which the rates rise from zero, in a line.
+      end: fraction of the rates that is left at the end of the run.
+    """
+
+    shape: Literal["constant", "cosine", "exponential"] = "constant"
+    warmup: float = 0.0
+    end: float = 0.1
+
+    def factor(self, step: jax.Array, *, steps: int) -> jax.Array:
+        """What the rates are multiplied by after `step` steps of a run of `steps`: [] in 0..1, by Optax."""
+        rise = round(self.warmup * steps)
+        rest = max(steps - rise, 1)
+        fall = {
+            "constant": optax.constant_schedule(1.0),
+            "cosine": optax.cosine_decay_schedule(1.0, rest, alpha=self.end),
+            "exponential": optax.exponential_decay(1.0, rest, self.end, end_value=self.end),
+        }[self.shape]
+        return jnp.asarray(optax.join_schedules([optax.linear_schedule(0.0, 1.0, max(rise, 1)), fall], [rise])(step))
+
+
+@dataclasses.dataclass(frozen=True)
 class LearningRates:
     """Step sizes of Adam, by group.
 
@@ -30,6 +57,7 @@ class LearningRates:
       logit_opacities: logits.
       sh_dc: degree-0 colour coefficient.
       sh_rest: coefficients of the higher degrees.
+      schedule: by which all of them are multiplied.
     """
 
     means: float = 1.6e-4
@@ -39,6 +67,7 @@ class LearningRates:
     logit_opacities: float = 5e-2
     sh_dc: float = 2.5e-3
     sh_rest: float = 2.5e-3 / 20.0
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
 
 def means_rate(step: jax.Array, rates: LearningRates, *, steps: int, scene_scale: float = 1.0) -> jax.Array:
@@ -58,7 +87,11 @@ def means_rate(step: jax.Array, rates: LearningRates, *, steps: int, scene_scale
       Array(0.00016, dtype=float32)
     """
     progress = jnp.minimum(step / max(steps, 1), 1.0)
-    return rates.means * scene_scale * jnp.power(rates.means_end, progress)
+    return _scheduled(rates.means * scene_scale * jnp.power(rates.means_end, progress), step, rates, steps)
+
+
+def _scheduled(rate: Any, step: jax.Array, rates: LearningRates, steps: int) -> Any:
+    return rate if rates.schedule == Schedule() else rate * rates.schedule.factor(step, steps=steps)
 
 
 def splat_adam(
@@ -96,7 +129,7 @@ def _rates(step: jax.Array, rates: LearningRates | None, splats: Splats, steps: 
     chosen = LearningRates() if rates is None else rates
     means = means_rate(step, chosen, steps=steps, scene_scale=scene_scale)
     return Splats(*(
-        jnp.asarray(means if name == "means" else getattr(chosen, name), leaf.dtype)
+        jnp.asarray(means if name == "means" else _scheduled(getattr(chosen, name), step, chosen, steps), leaf.dtype)
         for name, leaf in zip(splats._fields, splats, strict=True)
     ))  # fmt: skip
 
@@ -109,8 +142,12 @@ def apply_splat_adam(
     *,
     steps: int,
     scene_scale: float = 1.0,
+    visible: jax.Array | None = None,
 ) -> tuple[Splats, Any]:
     """Updates splats and state as `splat_adam` and `optax.apply_updates` do, to rounding, in one pass over the memory.
+
+    With `visible`, splats that no view of the step shows stay as they are, and their moments too: plain Adam moves
+    them on, by what it remembers (Mallick et al. 2024).
 
     A third of the time on a CPU, where XLA reads each array several times, and vectorises only a long last axis.
 
@@ -121,6 +158,7 @@ def apply_splat_adam(
       rates: as in `splat_adam`.
       steps: as in `splat_adam`.
       scene_scale: as in `splat_adam`.
+      visible: [N] bool, the rows to update; None for all.
 
     Returns:
       The new splats and the new state. Donate the old ones.
@@ -130,26 +168,27 @@ def apply_splat_adam(
       >>> splats, state = apply_splat_adam(splats, gradients, state, steps=1000)
     """
     if not _ffi.available(jax.default_backend()) or any(leaf.dtype != jnp.float32 for leaf in splats):
-        updates, state = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
-        return jax.tree.map(jnp.add, splats, updates), state
+        updates, updated = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
+        moved = jax.tree.map(jnp.add, splats, updates)
+        return (moved, updated) if visible is None else _where_rows(visible, (moved, updated), (splats, state))
     moments, step = state
     count: Any = optax.safe_increment(moments.count)
     corrections = [1 - jnp.power(beta, count.astype(jnp.float32)) for beta in (BETA1, BETA2)]
     by_group = _rates(step, rates, splats, steps, scene_scale)
     groups = [
-        _ffi.adam(p, m, v, g, jnp.stack([rate, *corrections]), beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
+        _ffi.adam(p, m, v, g, jnp.stack([rate, *corrections]), visible, beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
         for p, m, v, g, rate in zip(splats, moments.mu, moments.nu, gradients, by_group, strict=True)
     ]
     splats, mu, nu = (Splats(*leaves) for leaves in zip(*groups, strict=True))
     return splats, (moments._replace(count=count, mu=mu, nu=nu), step + 1)
 
 
-def zero_moments(state: State, rows: jax.Array) -> State:
+def zero_moments(state: State, rows: jax.Array | Splats) -> State:
     """Clears the optimiser's memory of splats that were moved, so that it does not push them along their old path.
 
     Args:
       state: state of an Optax optimiser over `Splats`; every `Splats` inside it is cleared.
-      rows: [N] bool, the splats that were moved.
+      rows: [N] bool, the splats that were moved; or a `Splats` of such masks, one for each group.
 
     Returns:
       The state with those rows zero.
@@ -157,13 +196,34 @@ def zero_moments(state: State, rows: jax.Array) -> State:
     Example:
       >>> state = zero_moments(state, refined.moved)
     """
+    masks = rows if isinstance(rows, Splats) else Splats(*[rows] * len(Splats._fields))
+    return map_moments(lambda node: jax.tree.map(lambda m, x: _select(m, jnp.zeros_like(x), x), masks, node), state)
 
-    def clear(leaf: jax.Array) -> jax.Array:
-        mask = rows.reshape(rows.shape + (1,) * (leaf.ndim - rows.ndim))
-        return jnp.where(mask, jnp.zeros_like(leaf), leaf)
 
+def map_moments(function: Callable[[Splats], Splats], state: State) -> State:
+    """Applies a function to every `Splats` inside the state of an Optax optimiser: what follows the rows.
+
+    Args:
+      function: of moments, each [N, ...].
+      state: of an optimiser over `Splats`.
+
+    Returns:
+      The state with its moments replaced.
+
+    Example:
+      >>> state = map_moments(lambda moments: jax.tree.map(lambda x: x[sources], moments), state)
+    """
     return jax.tree.map(
-        lambda node: jax.tree.map(clear, node) if isinstance(node, Splats) else node,
+        lambda node: function(node) if isinstance(node, Splats) else node,
         state,
         is_leaf=lambda node: isinstance(node, Splats),
     )
+
+
+def _select(rows: jax.Array, chosen: jax.Array, others: jax.Array) -> jax.Array:
+    return jnp.where(rows.reshape(rows.shape + (1,) * (others.ndim - rows.ndim)), chosen, others)
+
+
+def _where_rows(rows: jax.Array, new: State, old: State) -> State:
+    """The new arrays in the marked rows, the old ones elsewhere; counters are new."""
+    return jax.tree.map(lambda x, y: x if x.ndim == 0 else _select(rows, x, y), new, old)

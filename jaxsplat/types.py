@@ -79,11 +79,11 @@ class ScreenProbe(NamedTuple):
 
     Attributes:
       grad: [..., C, N, 2] its gradient is dL/dmeans2d, summed over the pixels.
-      absgrad: [..., C, N, 2] its gradient is the sum over the pixels of |dL/dmeans2d|, per axis.
+      absgrad: [..., C, N, 2] its gradient is the sum over the pixels of |dL/dmeans2d|, per axis; None if not needed.
     """
 
     grad: jax.Array
-    absgrad: jax.Array
+    absgrad: jax.Array | None
 
 
 class RenderInfo(NamedTuple):

@@ -13,7 +13,7 @@ from jaxsplat.cli import main
 from jaxsplat.io.ply import save_ply
 from tests.train.scenes import edit_transforms, random_splats, write_capture
 
-SMALL = ["--steps", "4", "--sh-degree", "1", "--initial-points", "60", "--strategy.cap", "60"]
+SMALL = ["--steps", "4", "--sh-degree", "1", "--initial-points", "60", "--cap", "60"]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,29 @@ def test_render_flies_along_a_path_and_writes_a_film(trained, tmp_path):
     with Image.open(tmp_path / "flight.webp") as film:
         assert len(list(ImageSequence.Iterator(film))) == 5 and film.size == (24, 20)
     assert (tmp_path / "0004.png").is_file()
+
+
+@pytest.mark.parametrize("kind", ["ellipse", "spiral"])
+def test_render_flies_around_the_scene(trained, tmp_path, kind):
+    folder, out = trained
+    arguments = ["render", str(out), "--cameras", str(folder), "--out", str(tmp_path), "--path", "2", "--flight", kind]
+    assert main(arguments) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0000.png", "0001.png"]
+
+
+def test_the_strategy_and_its_settings_are_chosen_by_name(tmp_path, capsys):
+    folder = write_capture(tmp_path / "capture")
+    base = ["train", str(folder), "--steps", "3", "--sh-degree", "0", "--initial-points", "40"]
+    assert main([*base, "--out", str(tmp_path / "a"), "--strategy", "default", "--default.absgrad", "--cap", "70"]) == 0
+    config = json.loads((tmp_path / "a" / "config.json").read_text())["config"]
+    assert config["strategy_kind"] == "Default"
+    assert config["strategy"]["absgrad"] is True and config["strategy"]["cap"] == 70
+    with pytest.raises(SystemExit) as exit_:
+        main([*base, "--out", str(tmp_path / "b"), "--strategy", "random"])
+    assert exit_.value.code == 2
+    assert "invalid choice 'random'" in capsys.readouterr().err
+    assert main([*base, "--out", str(tmp_path / "c"), "--cap", "0"]) == 1
+    assert "strategy.cap must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_any_splat_file_can_be_compared_with_a_capture(trained, tmp_path, capsys):

@@ -109,18 +109,63 @@ def test_wrong_shapes_and_types_name_the_argument():
         losses.ssim(jnp.zeros((10, 12, 3)), jnp.zeros((10, 12, 3)), valid=True)
 
 
-@pytest.mark.parametrize("loss", [losses.l1, losses.mse, losses.psnr, losses.ssim])
-def test_a_pixel_of_weight_zero_counts_for_nothing_whatever_it_holds(loss):
-    rng = np.random.default_rng(0)
-    images, targets = rng.uniform(size=(2, 24, 20, 3)).astype(np.float32)
-    masks = rng.uniform(size=(24, 20)) < 0.6
-    hidden = images.copy()
-    hidden[~masks] = np.nan
-    values = [loss(jnp.asarray(x), jnp.asarray(targets), masks=jnp.asarray(masks)) for x in (images, hidden)]
-    assert values[0] == values[1] and np.isfinite(values[0])
-    gradient = jax.grad(lambda x: loss(x, jnp.asarray(targets), masks=jnp.asarray(masks)))(jnp.asarray(hidden))
-    assert np.isfinite(gradient).all() and not gradient[~masks].any() and gradient[masks].any()
-    if loss is losses.l1:
-        np.testing.assert_allclose(values[0], np.abs(images - targets)[masks].mean(), rtol=1e-5)
-    nothing = loss(jnp.asarray(images), jnp.asarray(targets), masks=jnp.zeros((24, 20)))
-    assert nothing == {losses.psnr: 100.0, losses.ssim: 1.0}.get(loss, 0.0)
+def test_huber_is_a_parabola_that_becomes_a_line_of_slope_one():
+    distances = jnp.array([0.0, 0.05, 0.2, 0.2 + 1e-6, 0.7]).reshape(1, 5, 1)
+    values = jax.vmap(lambda d: losses.huber(d[None], jnp.zeros((1, 1, 1)), delta=0.2))(distances[0][:, None])
+    np.testing.assert_allclose(values, [0, 0.05**2 / 0.4, 0.1, 0.1, 0.6], atol=1e-5)
+    slopes = jax.grad(lambda d: losses.huber(d, jnp.zeros_like(d), delta=0.2) * 5)(distances)
+    np.testing.assert_allclose(slopes[0, :, 0], [0, 0.25, 1, 1, 1], atol=1e-4)
+    with pytest.raises(ValueError, match="huber: delta must be above 0, got 0"):
+        losses.huber(distances, distances, delta=0)
+
+
+def test_masked_losses_are_means_over_the_weighted_pixels():
+    x, y = pictures(2, 14, 15, 3)
+    masks = RNG.uniform(size=(2, 14, 15)) * (RNG.uniform(size=(2, 14, 15)) > 0.4)
+    for loss, values in ((losses.l1, np.abs(x - y)), (losses.mse, (x - y) ** 2)):
+        truth = (values * masks[..., None]).sum((1, 2, 3)) / (3 * masks.sum((1, 2)))
+        np.testing.assert_allclose(loss(x, y, masks=jnp.asarray(masks)), truth, rtol=1e-5)
+    seen = masks[..., None] > 0
+    ones = jnp.ones((2, 14, 15))
+    np.testing.assert_allclose(losses.ssim(x, y, masks=ones), losses.ssim(x, y), rtol=1e-5)
+    np.testing.assert_allclose(losses.huber(x, y, masks=ones), losses.huber(x, y), rtol=1e-5)
+    spoilt = jnp.where(seen, x, jnp.nan)
+    for loss in (losses.l1, losses.mse, losses.huber, losses.psnr, losses.ssim):
+        value, gradient = jax.value_and_grad(lambda z, loss=loss: loss(z, y, masks=jnp.asarray(masks)).sum())(spoilt)
+        assert np.isfinite(value) and np.isfinite(gradient).all() and not jnp.where(seen, 0, gradient).any()
+        np.testing.assert_allclose(value, loss(x, y, masks=jnp.asarray(masks)).sum(), rtol=1e-6)
+
+
+def test_a_mask_of_zeros_is_no_loss():
+    x, y = pictures(12, 13, 3)
+    zero = jnp.zeros((12, 13), bool)
+    value, gradient = jax.value_and_grad(lambda z: losses.photometric(z, y, masks=zero))(x)
+    assert float(value) == 0 and not gradient.any()
+
+
+@pytest.mark.parametrize("valid", [False, True])
+def test_uniform_ssim_equals_the_full_window(valid):
+    x, y = pictures(14, 16, 2)
+    y = 0.6 * x + 0.4 * y
+
+    def blur(image):
+        padded = np.pad(image, ((5, 5), (5, 5), (0, 0)))
+        return np.mean([padded[i : i + 14, j : j + 16] for i in range(11) for j in range(11)], 0)
+
+    mean_x, mean_y = blur(x), blur(y)
+    values = (2 * mean_x * mean_y + 1e-4) * (2 * (blur(x * y) - mean_x * mean_y) + 9e-4)
+    values /= (mean_x**2 + mean_y**2 + 1e-4) * (blur(x * x) - mean_x**2 + blur(y * y) - mean_y**2 + 9e-4)
+    truth = values[5:-5, 5:-5].mean() if valid else values.mean()
+    np.testing.assert_allclose(losses.ssim(x, y, valid=valid, window="uniform"), truth, rtol=2e-5)
+    assert np.isfinite(jax.grad(lambda z: losses.ssim(z, y, window="uniform"))(jnp.asarray(x))).all()
+    with pytest.raises(ValueError, match="ssim: window must be one of 'gaussian', 'uniform', got 'box'"):
+        losses.ssim(x, y, window="box")
+
+
+@pytest.mark.parametrize("difference", ["l1", "mse", "huber"])
+def test_the_photometric_loss_is_the_blend(difference):
+    x, y = pictures(2, 12, 13, 3)
+    apart, alike = getattr(losses, difference)(x, y), losses.ssim(x, y)
+    blend = losses.photometric(x, y, difference=difference, ssim_weight=0.3)
+    np.testing.assert_allclose(blend, 0.7 * apart + 0.3 * (1 - alike), rtol=1e-6)
+    np.testing.assert_allclose(losses.photometric(x, y, difference=difference, ssim_weight=0.0), apart)

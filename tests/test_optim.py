@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxsplat.optim import LearningRates, apply_splat_adam, means_rate, splat_adam, zero_moments
+from jaxsplat.optim import LearningRates, Schedule, apply_splat_adam, means_rate, splat_adam, zero_moments
 from tests.train.scenes import random_splats, trees_equal
 
 
@@ -96,3 +96,52 @@ def test_no_gradient_moves_nothing_and_gives_no_nan():
     optimizer = splat_adam(steps=10)
     updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, splats), optimizer.init(splats))
     assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
+
+
+@pytest.mark.parametrize("count", [1, 6, 700])
+def test_visible_adam_equals_adam_where_all_are_visible_and_leaves_the_others_alone(count):
+    splats = random_splats(count)
+    _, state = splat_adam(steps=10).update(random_splats(count, seed=1), splat_adam(steps=10).init(splats))
+    gradients = random_splats(count, seed=2)
+    plain = apply_splat_adam(splats, gradients, state, steps=10)
+    every = apply_splat_adam(splats, gradients, state, steps=10, visible=jnp.ones(count, bool))
+    assert trees_equal(plain, every)
+    visible = jax.random.bernoulli(jax.random.key(0), 0.4, (count,))
+    some = apply_splat_adam(splats, gradients, state, steps=10, visible=visible)
+    for got, moved, old in zip(*map(jax.tree.leaves, (some, plain, (splats, state))), strict=True):
+        mask = visible.reshape(visible.shape + (1,) * (got.ndim - 1)) if got.ndim else True
+        np.testing.assert_array_equal(got, jnp.where(mask, moved, old))
+
+
+def test_visible_adam_in_float64_is_that_of_the_kernel():
+    splats, gradients = random_splats(6), random_splats(6, seed=1)
+    visible = jnp.arange(6) % 2 == 0
+    native, _ = apply_splat_adam(splats, gradients, splat_adam(steps=10).init(splats), steps=10, visible=visible)
+    with jax.enable_x64():
+        double, twice = (jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), s) for s in (splats, gradients))
+        exact, _ = apply_splat_adam(double, twice, splat_adam(steps=10).init(double), steps=10, visible=visible)
+    for got, want in zip(native, exact, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (Schedule(), [1, 1, 1, 1]),
+        (Schedule("constant", warmup=0.2), [0, 0.5, 1, 1]),
+        (Schedule("cosine", end=0.5), [1, 0.5 + 0.25 * (1 + np.cos(0.1 * np.pi)), 0.75, 0.5]),
+        (Schedule("exponential", warmup=0.2, end=0.01), [0, 0.5, 0.01 ** (30 / 80), 0.01]),
+    ],
+)
+def test_schedules_rise_and_fall_for_every_group(schedule, expected):
+    rates = LearningRates(schedule=schedule)
+    factors = [float(schedule.factor(jnp.asarray(step), steps=100)) for step in (0, 10, 50, 100)]
+    np.testing.assert_allclose(factors, expected, rtol=1e-5)
+    splats, gradients = random_splats(4), random_splats(4, seed=1)
+    adam, _ = optax.scale_by_adam(eps=1e-15).update(gradients, optax.scale_by_adam(eps=1e-15).init(splats))
+    optimizer = splat_adam(rates, steps=100)
+    updates, _ = optimizer.update(gradients, (optimizer.init(splats)[0], jnp.int32(10)))
+    np.testing.assert_allclose(updates.quats, -expected[1] * rates.quats * adam.quats, rtol=1e-5)
+    assert float(means_rate(jnp.asarray(10), rates, steps=100)) == pytest.approx(
+        expected[1] * rates.means * rates.means_end**0.1, rel=1e-5
+    )

@@ -171,7 +171,7 @@ def _native(
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
-    absgrad = None if probe is None else probe.absgrad.astype(jnp.float32)
+    absgrad = None if probe is None or probe.absgrad is None else probe.absgrad.astype(jnp.float32)
     *operands, absgrad = _ffi.vary_alike([*operands, absgrad])
     return _rasterize(settings, tuple(operands), absgrad)
 

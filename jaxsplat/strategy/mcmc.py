@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxsplat._constants import NORM_FLOOR
+from jaxsplat.strategy.base import Fixed
+from jaxsplat.strategy.regularizers import Regularizers, regularize
+from jaxsplat.strategy.rows import Refined, finite, in_use, select
 from jaxsplat.types import Splats
-
-UNUSED_LOGIT = -20.0
-"""Logit of the opacity of rows that are not in use: far below what any renderer draws."""
 
 _GATE_STEEPNESS = 100.0
 _GATE_OPACITY = 0.005
@@ -29,7 +29,7 @@ _QUADRATURE_STEPS = 48
 
 
 @dataclasses.dataclass(frozen=True)
-class MCMC:
+class MCMC(Fixed):
     """Settings of the strategy.
 
     Attributes:
@@ -59,28 +59,25 @@ class MCMC:
         start, stop = int(self.refine_start * steps), int(self.refine_stop * steps)
         return (step > 0) & (step % self.refine_every == 0) & (step >= start) & (step < stop)
 
+    def capacity(self, points: int) -> int:
+        """All rows at once: the number grows a little at a time, and compiling anew costs more than spare rows."""
+        del points
+        return self.cap
 
-class Refined(NamedTuple):
-    """Outcome of a refinement.
+    def refine(
+        self, key: jax.Array, splats: Splats, count: jax.Array, state: Any, *, step: jax.Array, steps: int
+    ) -> tuple[Refined, Any]:
+        """Moves dead splats and adds new ones: `refine`."""
+        del step, steps
+        return refine(key, splats, count, settings=self), state
 
-    Attributes:
-      splats: the new rows.
-      num_splats: [] int32, rows in use.
-      moved: [N] bool, rows whose values were replaced: clear their moments.
-      dead: [] int32, dead splats that were found.
-      live: [] int32, splats that they could move to; where zero, nothing was done.
-    """
+    def perturb(self, key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array) -> Splats:
+        """Moves nearly transparent splats: `add_noise`."""
+        return add_noise(key, splats, count, rate, settings=self)
 
-    splats: Splats
-    num_splats: jax.Array
-    moved: jax.Array
-    dead: jax.Array
-    live: jax.Array
-
-
-def in_use(splats: Splats, count: jax.Array) -> jax.Array:
-    """Which rows are splats: [N] bool, true for the first `count`."""
-    return jnp.arange(splats.means.shape[0]) < count
+    def regularizers(self) -> Regularizers:
+        """The two terms that make useless splats die."""
+        return Regularizers(opacity=self.opacity_reg, scale=self.scale_reg)
 
 
 def relocated_values(opacities: jax.Array, scales: jax.Array, copies: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -137,8 +134,7 @@ def refine(key: jax.Array, splats: Splats, count: jax.Array, *, settings: MCMC) 
     """
     capacity = splats.means.shape[0]
     used = in_use(splats, count)
-    finite = jnp.isfinite(splats.means).all(-1) & jnp.isfinite(splats.log_scales).all(-1)
-    alive = used & finite & (jax.nn.sigmoid(splats.logit_opacities) > settings.min_opacity)
+    alive = used & finite(splats) & (jax.nn.sigmoid(splats.logit_opacities) > settings.min_opacity)
     dead = used & ~alive
     relocate_key, grow_key = jax.random.split(key)
     splats, moved = _copy_onto(relocate_key, splats, targets=dead, sources=alive, settings=settings)
@@ -170,12 +166,8 @@ def _copy_onto(
     logits = jnp.where(split, jnp.log(shared) - jnp.log1p(-shared), splats.logit_opacities)
     log_scales = jnp.where(split[:, None], jnp.log(scales), splats.log_scales)
     shared_splats = splats._replace(logit_opacities=logits, log_scales=log_scales)
-
-    def copy(leaf: jax.Array) -> jax.Array:
-        mask = targets.reshape(targets.shape + (1,) * (leaf.ndim - 1))
-        return jnp.where(mask, leaf[drawn], leaf)
-
-    return jax.tree.map(copy, shared_splats), targets | split
+    copied = jax.tree.map(lambda leaf: select(targets, leaf[drawn], leaf), shared_splats)
+    return copied, targets | split
 
 
 def _draw(key: jax.Array, weights: jax.Array) -> jax.Array:
@@ -202,11 +194,7 @@ def regularizer(splats: Splats, count: jax.Array, *, settings: MCMC) -> jax.Arra
     Example:
       >>> loss = loss + regularizer(splats, count, settings=MCMC())
     """
-    used = in_use(splats, count)
-    number = jnp.maximum(count, 1).astype(splats.means.dtype)
-    opacity = jnp.where(used, jax.nn.sigmoid(splats.logit_opacities), 0.0).sum() / number
-    scale = jnp.where(used[:, None], jnp.exp(splats.log_scales), 0.0).sum() / (3.0 * number)
-    return settings.opacity_reg * opacity + settings.scale_reg * scale
+    return regularize(splats, count, weights=settings.regularizers())
 
 
 def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array, *, settings: MCMC) -> Splats:

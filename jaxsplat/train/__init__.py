@@ -10,12 +10,13 @@ from jaxsplat.train.loop import make_train_steps as make_train_steps
 from jaxsplat.train.loop import prepare as prepare
 from jaxsplat.train.loop import train_steps as train_steps
 from jaxsplat.train.loop import world_splats as world_splats
+from jaxsplat.train.objective import Batch as Batch
+from jaxsplat.train.render import make_renderer as make_renderer
+from jaxsplat.train.render import render_splats as render_splats
 from jaxsplat.train.run import train_capture as train_capture
 from jaxsplat.train.state import TrainState as TrainState
 from jaxsplat.train.state import init_state as init_state
 from jaxsplat.train.state import splats_from_points as splats_from_points
-from jaxsplat.train.step import Batch as Batch
 from jaxsplat.train.step import Metrics as Metrics
-from jaxsplat.train.step import make_renderer as make_renderer
+from jaxsplat.train.step import make_room as make_room
 from jaxsplat.train.step import make_train_step as make_train_step
-from jaxsplat.train.step import render_splats as render_splats

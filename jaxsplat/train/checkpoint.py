@@ -15,6 +15,7 @@ from jaxsplat.io.files import InputError, atomic_write
 from jaxsplat.train.state import TrainState
 
 _SETTINGS = "settings"
+_MEANS = "splats.means"
 
 
 def save_checkpoint(path: Path | str, state: TrainState, settings: dict[str, Any]) -> None:
@@ -82,6 +83,25 @@ def load_checkpoint(path: Path | str, like: TrainState) -> TrainState:
     arrays = [jnp.asarray(value) for value in values]
     state = jax.tree.unflatten(jax.tree.structure(_with_plain_key(like)), arrays)
     return state._replace(key=jax.random.wrap_key_data(state.key))
+
+
+def stored_rows(path: Path | str) -> int:
+    """Reads how many rows the arrays of a checkpoint have, in use or not.
+
+    Args:
+      path: file to read.
+
+    Returns:
+      The number.
+
+    Raises:
+      InputError: where the file is missing or damaged.
+
+    Example:
+      >>> stored_rows("checkpoint.npz")
+      80000
+    """
+    return len(_read(Path(path), [_MEANS])[0])
 
 
 def _with_plain_key(state: TrainState) -> TrainState:

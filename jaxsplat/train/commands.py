@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -19,12 +19,12 @@ from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.ply import load_ply
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
-from jaxsplat.strategy import MCMC
+from jaxsplat.strategy import MCMC, Default, Fixed
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictures
-from jaxsplat.train.path import smooth_path
+from jaxsplat.train.path import Flight, camera_path
+from jaxsplat.train.render import make_renderer
 from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
-from jaxsplat.train.step import make_renderer
 
 Settings = Annotated[TrainConfig, tyro.conf.arg(name="")]
 Input = tyro.conf.Positional[Path]
@@ -51,17 +51,26 @@ class Train:
     """Replace the results of an earlier run."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
+    strategy: Literal["mcmc", "default", "fixed"] = "mcmc"
+    """How splats move, die and multiply: MCMC, adaptive density control, or not at all."""
+    cap: int | None = None
+    """Most splats; by default that of the strategy."""
+    mcmc: MCMC = dataclasses.field(default_factory=MCMC)
+    default: Default = dataclasses.field(default_factory=Default)
     config: Settings = dataclasses.field(default_factory=TrainConfig)
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
         if self.resume and self.overwrite:
             raise InputError("give either --resume or --overwrite, not both")
+        strategy = {"mcmc": self.mcmc, "default": self.default, "fixed": Fixed()}[self.strategy]
+        if self.cap is not None:
+            strategy = dataclasses.replace(strategy, cap=self.cap)
         existing: Existing = "resume" if self.resume else "overwrite" if self.overwrite else "refuse"
         result = train_capture(
             self.capture,
             self.out,
-            self.config,
+            dataclasses.replace(self.config, strategy=strategy),
             downscale=self.downscale,
             alpha=self.alpha,
             memory=int(self.memory * 2**30),
@@ -84,7 +93,9 @@ class Render:
     downscale: int = 1
     """Shrink the pictures by this factor."""
     path: int = 0
-    """Render this many frames along a smooth path through the cameras, instead of the cameras themselves."""
+    """Render this many frames of a flight, instead of the cameras themselves."""
+    flight: Flight = "through"
+    """Fly through the cameras, on an ellipse around the scene, or on a spiral about the middle of the cameras."""
     video: Path | None = None
     """Also write a film of this name (.webp, .gif, .mp4) into the folder."""
     fps: int = 30
@@ -102,7 +113,7 @@ class Render:
         splats = load_ply(ply)
         cameras = load_cameras(self.cameras, downscale=self.downscale)
         if self.path:
-            cameras = smooth_path(cameras, self.path)
+            cameras = camera_path(cameras, self.path, flight=self.flight)
         render = make_renderer(
             width=cameras.width,
             height=cameras.height,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxsplat import losses
 from jaxsplat.data.capture import Capture
 from jaxsplat.io.images import save_image, to_uint8
-from jaxsplat.train.step import make_renderer
+from jaxsplat.train.render import make_renderer
 from jaxsplat.types import Backend, Splats
 
 _ERROR_GAIN = 4.0
@@ -100,12 +100,16 @@ def save_pictures(folder: Path, evaluation: Evaluation, capture: Capture) -> Non
       >>> save_pictures(Path("pictures"), evaluate(splats, capture), capture)
     """
     for view, image, i in zip(evaluation.views, evaluation.images, held_out_views(capture), strict=True):
-        truth = capture.images[i]
-        error = np.abs(truth.astype(np.float32) - image.astype(np.float32)).mean(-1, keepdims=True)
-        if capture.masks is not None:
-            error *= capture.masks[i][..., None]
-        error = np.repeat(np.clip(error * _ERROR_GAIN, 0, 255).astype(np.uint8), 3, -1)
+        truth, error = capture.images[i], error_map(capture, int(i), image)
         save_image(folder / picture_name(view.name), np.concatenate([truth, image, error], 1))
+
+
+def error_map(capture: Capture, view: int, image: np.ndarray) -> np.ndarray:
+    """Mean absolute difference of the channels where pixels count, enlarged: uint8 [H, W, 3], white is large."""
+    error = np.abs(capture.images[view].astype(np.float32) - image.astype(np.float32)).mean(-1, keepdims=True)
+    if capture.masks is not None:
+        error *= capture.masks[view][..., None]
+    return np.repeat(np.clip(error * _ERROR_GAIN, 0, 255).astype(np.uint8), 3, -1)
 
 
 def picture_name(view: str) -> str:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat.data.pictures import Images
-from jaxsplat.train.step import Batch
+from jaxsplat.train.objective import Batch
 
 _ORDER_STREAM = 0x0DDE2
 _FOR_EVER = 1 << 31

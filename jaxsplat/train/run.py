@@ -20,15 +20,19 @@ from jaxsplat.data.capture import Capture, load_capture
 from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
 from jaxsplat.io.files import InputError, load_json, save_json
 from jaxsplat.io.ply import save_ply
-from jaxsplat.train.checkpoint import load_checkpoint, load_settings, save_checkpoint
+from jaxsplat.train.checkpoint import load_checkpoint, load_settings, save_checkpoint, stored_rows
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.evaluate import Evaluation, as_json, evaluate, save_pictures
+from jaxsplat.train.history import History, load_rows, save_rows
 from jaxsplat.train.loop import Job, Summary, prepare, train_steps, world_splats
+from jaxsplat.train.poses import refined_intrinsics, refined_viewmats
 from jaxsplat.train.progress import Progress
-from jaxsplat.train.state import TrainState
+from jaxsplat.train.report import save_report
+from jaxsplat.train.state import TrainState, with_rows
 
-CONFIG, CHECKPOINT, SPLATS, METRICS, PICTURES = (
-    "config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures",
+CONFIG, CHECKPOINT, SPLATS, METRICS, PICTURES, CURVES, REPORT, CAMERAS = (
+    "config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures", "curves.csv", "report.html",
+    "cameras.json",
 )  # fmt: skip
 
 Existing = Literal["refuse", "overwrite", "resume"]
@@ -58,7 +62,7 @@ def train_capture(
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
 ) -> Result:
-    """Trains a capture and leaves point_cloud.ply, metrics.json, pictures, config.json and a checkpoint.
+    """Trains a capture and leaves point_cloud.ply, metrics.json, pictures, a report, curves, config.json, a checkpoint.
 
     The input is read and checked before the folder is made. An interrupt (Ctrl-C) ends the run after the steps in
     flight, with a checkpoint.
@@ -93,11 +97,15 @@ def train_capture(
         _check_same_run(out, settings)
     job = prepare(capture, config)
     _introduce(capture, job, tell)
-    state = load_checkpoint(out / CHECKPOINT, job.state) if existing == "resume" else job.state
-    if existing != "resume":
+    history = History(steps=config.steps)
+    if existing == "resume":
+        job = job._replace(state=_resumed(out, job.state, config))
+        history = History(steps=config.steps, rows=load_rows(out / CURVES, until=int(job.state.step)))
+        history.resume_at(int(job.state.step))
+    else:
         _clear(out)
         save_json(out / CONFIG, settings)
-    state, seconds, interrupted = _train(state, job, config, out, settings, checkpoint_every)
+    state, seconds, interrupted = _train(job, config, out, settings, checkpoint_every, history)
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
@@ -107,6 +115,21 @@ def train_capture(
     save_pictures(out / PICTURES, evaluation, capture)
     figures = as_json(evaluation)
     save_json(out / METRICS, {"steps": int(state.step), "splats": int(state.num_splats), "seconds": seconds, **figures})
+    if state.extras is not None and state.extras.values.cameras is not None:
+        save_json(out / CAMERAS, learned_cameras(state, job, capture))
+    save_report(
+        out / REPORT,
+        title=f"{path.resolve().stem}: {len(splats.means):,} splats after {int(state.step):,} steps",
+        evaluation=evaluation,
+        capture=capture,
+        splats=splats,
+        rows=history.rows,
+        settings=settings,
+        seconds=history.rows[-1].seconds if history.rows else seconds,
+        notes=(*capture.notes, *job.notes),
+    )
+    if denied := sum(row.denied for row in history.rows):
+        tell(f"The cap of {config.strategy.cap:,} splats denied {denied:,} new ones; --cap raises it.")
     tell(
         f"Held-out views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f} over {len(evaluation.views)}; "
         f"{int(state.num_splats):,} splats, {seconds:.0f} s of training. Results in {out}."
@@ -115,34 +138,72 @@ def train_capture(
 
 
 def _train(
-    state: TrainState, job: Job, config: TrainConfig, out: Path, settings: dict[str, Any], checkpoint_every: int
+    job: Job, config: TrainConfig, out: Path, settings: dict[str, Any], checkpoint_every: int, history: History
 ) -> tuple[TrainState, float, bool]:
     """Trains with a live line and checkpoints; says how long it took and whether it was interrupted."""
-    progress = Progress(total=config.steps, done=int(state.step))
-    saved = int(state.step)
+    done = saved = int(job.state.step)
+    progress = Progress(total=config.steps, done=done)
     began = time.monotonic()
+
+    def save(state: TrainState) -> None:
+        save_rows(out / CURVES, history.rows)
+        save_checkpoint(out / CHECKPOINT, state, settings)
+
     with _interrupts() as stop:
 
         def report(state: TrainState, summary: Summary) -> bool:
             nonlocal saved
-            done = int(state.step)
-            progress.update(done, loss=float(summary.loss), psnr=float(summary.psnr), splats=int(state.num_splats))
+            done, splats = int(state.step), int(state.num_splats)
+            loss, psnr, denied = float(summary.loss), float(summary.psnr), int(summary.denied)
+            progress.update(done, loss=loss, psnr=psnr, splats=splats)
+            history.add(done, loss=loss, psnr=psnr, splats=splats, denied=denied, seconds=time.monotonic() - began)
             if int(summary.stuck):
-                progress.note(f"step {done}: all splats are dead; nowhere to move them, nothing was done.")
-            if not np.isfinite(float(summary.loss)):
-                raise FloatingPointError(f"the loss is {float(summary.loss)} near step {done}")
+                progress.note(
+                    f"step {done}: all splats are dead; no live one is left to make new ones of, nothing was done."
+                )
+            if denied and not any(row.denied for row in history.rows):
+                progress.note(
+                    f"step {done}: the cap of {config.strategy.cap:,} splats is reached; more were asked for."
+                )
+            if not np.isfinite(loss):
+                raise FloatingPointError(f"the loss is {loss} near step {done}")
             if done % checkpoint_every == 0 and done < config.steps:
-                save_checkpoint(out / CHECKPOINT, state, settings)
+                save(state)
                 saved = done
             return not stop
 
-        state = train_steps(state, job.views, config, report=report, pause_every=checkpoint_every)
+        pauses = (checkpoint_every, history.every)
+        state = train_steps(job.state, job.views, config, report=report, pause_every=pauses)
         seconds = time.monotonic() - began
         progress.close()
         done = int(state.step)
         if done != saved or not (out / CHECKPOINT).exists():
-            save_checkpoint(out / CHECKPOINT, state, settings)
+            save(state)
     return state, seconds, done < config.steps
+
+
+def _resumed(out: Path, first: TrainState, config: TrainConfig) -> TrainState:
+    """The state of the checkpoint, whose arrays may have grown since the first one."""
+    rows = stored_rows(out / CHECKPOINT)
+    if config.strategy.grows and rows > first.splats.means.shape[0]:
+        first = with_rows(first, rows, config)
+    return load_checkpoint(out / CHECKPOINT, first)
+
+
+def learned_cameras(state: TrainState, job: Job, capture: Capture) -> dict[str, Any]:
+    """The corrected training cameras as JSON values, in the world of the capture."""
+    deltas = state.extras.values.cameras if state.extras is not None else None
+    assert deltas is not None
+    cameras = capture.cameras
+    moved = np.asarray(refined_viewmats(job.views.viewmats, deltas.rotations, deltas.translations), np.float64)
+    moved[:, :3, 3] = moved[:, :3, 3] * job.normalization.scale - moved[:, :3, :3] @ job.normalization.center
+    Ks = refined_intrinsics(job.views.Ks, deltas.log_focals, deltas.centers, width=cameras.width, height=cameras.height)
+    names = [name for name, held_out in zip(cameras.names, capture.held_out, strict=True) if not held_out]
+    views = [
+        {"name": name, "viewmat": viewmat.tolist(), "K": np.asarray(K, np.float64).tolist()}
+        for name, viewmat, K in zip(names, moved, Ks, strict=True)
+    ]
+    return {"width": cameras.width, "height": cameras.height, "views": views}
 
 
 @contextlib.contextmanager
@@ -178,7 +239,7 @@ def _check_folder(out: Path, existing: Existing) -> None:
 
 def _clear(out: Path) -> None:
     """Removes the results of an earlier run, and nothing else."""
-    for name in (CONFIG, CHECKPOINT, SPLATS, METRICS):
+    for name in (CONFIG, CHECKPOINT, SPLATS, METRICS, CURVES, REPORT, CAMERAS):
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / PICTURES, ignore_errors=True)
 
@@ -195,7 +256,10 @@ def _settings(path: Path, downscale: int, alpha: Alpha, config: TrainConfig, cap
         "downscale": downscale,
         "alpha": alpha,
         "fingerprint": digest.hexdigest(),
-        "config": json.loads(json.dumps(dataclasses.asdict(config))),
+        "config": {
+            **json.loads(json.dumps(dataclasses.asdict(config))),
+            "strategy_kind": type(config.strategy).__name__,
+        },
     }
 
 

@@ -1,38 +1,20 @@
-"""One training step as a pure function: render, loss, Adam, noise, refinement."""
+"""One training step as a pure function: loss and gradients, Adam, refinement, noise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 
-from jaxsplat import _ffi, losses
-from jaxsplat.optim import apply_splat_adam, means_rate, zero_moments
-from jaxsplat.rendering import rasterization
-from jaxsplat.strategy import mcmc
+from jaxsplat.optim import apply_splat_adam, map_moments, means_rate, zero_moments
+from jaxsplat.strategy import Strategy
 from jaxsplat.train.config import TrainConfig
-from jaxsplat.train.state import TrainState
-from jaxsplat.types import Backend, RenderOutput, Splats
-
-
-class Batch(NamedTuple):
-    """Pictures to learn from.
-
-    Attributes:
-      images: [B, H, W, 3], uint8 or floating-point in 0..1.
-      viewmats: [B, 4, 4] world to camera.
-      Ks: [B, 3, 3] intrinsics in pixels.
-      masks: [B, H, W] weights of the pixels; None where all count alike.
-    """
-
-    images: jax.Array
-    viewmats: jax.Array
-    Ks: jax.Array
-    masks: jax.Array | None = None
+from jaxsplat.train.extras import update_extras
+from jaxsplat.train.objective import Batch, Learned, objective
+from jaxsplat.train.state import TrainState, with_rows
+from jaxsplat.types import ScreenProbe, Splats
 
 
 class Metrics(NamedTuple):
@@ -43,7 +25,8 @@ class Metrics(NamedTuple):
       psnr: [] of the rendered pictures, mean over the batch, in dB.
       num_splats: [] int32, splats in use.
       dead: [] int32, dead splats found by a refinement in this step.
-      stuck: [] bool, whether a refinement found no live splat to move them to.
+      stuck: [] bool, whether a refinement found no live splat, and so did nothing.
+      denied: [] int32, splats that a refinement in this step did not make because of the cap.
     """
 
     loss: jax.Array
@@ -51,110 +34,13 @@ class Metrics(NamedTuple):
     num_splats: jax.Array
     dead: jax.Array
     stuck: jax.Array
-
-
-def render_splats(
-    splats: Splats,
-    viewmats: jax.Array,
-    Ks: jax.Array,
-    *,
-    width: int,
-    height: int,
-    background: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    antialiased: bool = False,
-    backend: Backend = "auto",
-) -> RenderOutput:
-    """Renders stored splats: activations, then `rasterization` with every SH band that they hold.
-
-    Args:
-      splats: N rows.
-      viewmats: [C, 4, 4] world to camera.
-      Ks: [C, 3, 3] intrinsics in pixels.
-      width: of the pictures, in pixels.
-      height: of the pictures, in pixels.
-      background: colour in 0..1.
-      antialiased: as the splats were trained.
-      backend: renderer.
-
-    Returns:
-      Pictures [C, H, W, 3] and their alphas.
-
-    Example:
-      >>> render_splats(load_ply("scene.ply"), viewmats, Ks, width=270, height=480).colors
-    """
-    coefficients = _materialize_gradient(jnp.concatenate([splats.sh_dc, splats.sh_rest], -2))
-    colors = None  # black costs nothing
-    if any(background):
-        colors = jnp.broadcast_to(jnp.asarray(background, splats.means.dtype), (viewmats.shape[-3], 3))
-    return rasterization(
-        splats.means,
-        splats.quats,
-        jnp.exp(splats.log_scales),
-        jax.nn.sigmoid(splats.logit_opacities),
-        coefficients,
-        viewmats,
-        Ks,
-        width=width,
-        height=height,
-        sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
-        backgrounds=colors,
-        antialiased=antialiased,
-        backend=backend,
-    )
-
-
-@jax.custom_vjp
-def _materialize_gradient(x: jax.Array) -> jax.Array:
-    """Returns x; its gradient is computed once, and not again in each slice that is taken of it."""
-    return x
-
-
-_materialize_gradient.defvjp(lambda x: (x, None), lambda _, v: (_ffi.materialize(v),))
-
-
-def make_renderer(
-    *,
-    width: int,
-    height: int,
-    background: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    antialiased: bool = False,
-    backend: Backend = "auto",
-) -> Callable[[Splats, jax.Array, jax.Array], jax.Array]:
-    """Makes a compiled `render(splats, viewmats, Ks) -> colors [C, H, W, 3]` with values clipped to 0..1.
-
-    Args:
-      width: of the pictures, in pixels.
-      height: of the pictures, in pixels.
-      background: colour in 0..1.
-      antialiased: as the splats were trained.
-      backend: renderer.
-
-    Returns:
-      The function.
-
-    Example:
-      >>> render = make_renderer(width=270, height=480)
-      >>> images = render(load_ply("scene.ply"), viewmats, Ks)
-    """
-
-    def render(splats: Splats, viewmats: jax.Array, Ks: jax.Array) -> jax.Array:
-        output = render_splats(
-            splats,
-            viewmats,
-            Ks,
-            width=width,
-            height=height,
-            background=background,
-            antialiased=antialiased,
-            backend=backend,
-        )
-        return jnp.clip(output.colors, 0.0, 1.0)
-
-    return jax.jit(render)
+    denied: jax.Array
 
 
 def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """Makes the step of a run; jit it, and donate the state.
+
+    With a strategy that grows, call `make_room` after each step.
 
     Args:
       config: settings, fixed for the run.
@@ -166,70 +52,102 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
       >>> step = jax.jit(make_train_step(config), donate_argnums=0)
       >>> state, metrics = step(state, Batch(images, viewmats, Ks))
     """
+    strategy = config.strategy
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        targets = batch.images
-        if jnp.issubdtype(targets.dtype, jnp.integer):
-            targets = targets.astype(state.splats.means.dtype) / 255.0
-        objective = jax.value_and_grad(_loss, has_aux=True)
-        (loss, psnr), gradients = objective(state.splats, state, batch, targets, config)
-        splats, opt_state = apply_splat_adam(state.splats, gradients, state.opt_state, config.rates, steps=config.steps)
-        refine_key, noise_key = jax.random.split(jax.random.fold_in(state.key, state.step))
-        done = state.step + 1
-        splats, count, opt_state, dead, stuck = _refine_if_due(
-            refine_key, done, splats, state.num_splats, opt_state, config
+        extras = None if state.extras is None else state.extras.values
+        learned = Learned(state.splats, extras, _probe(strategy, state.splats, len(batch.viewmats)))
+        differentiated = jax.value_and_grad(objective, has_aux=True)
+        (loss, seen), gradients = differentiated(learned, state, batch, config)
+        splats, opt_state = apply_splat_adam(
+            state.splats,
+            gradients.splats,
+            state.opt_state,
+            config.rates,
+            steps=config.steps,
+            visible=(seen.radii > 0).all(-1).any(0) if config.visible_adam else None,
         )
+        if state.extras is not None:
+            state = state._replace(extras=update_extras(state.extras, gradients.extras, config, state.step))
+        if gradients.probe is not None:
+            height, width = batch.images.shape[-3:-1]
+            pull = gradients.probe.grad if gradients.probe.absgrad is None else gradients.probe.absgrad
+            noted = strategy.observe(state.strategy, pull, seen.radii, width=width, height=height)
+            state = state._replace(strategy=noted)
+        refine_key, noise_key = jax.random.split(_step_key(state.key, state.step))
         rate = means_rate(state.step, config.rates, steps=config.steps)
-        splats = mcmc.add_noise(noise_key, splats, count, rate, settings=config.strategy)
-        return TrainState(done, splats, count, opt_state, state.key), Metrics(loss, psnr, count, dead, stuck)
+        state = state._replace(step=state.step + 1, splats=splats, opt_state=opt_state)
+        state, (dead, stuck, denied) = _refine_if_due(refine_key, state, config)
+        state = state._replace(splats=strategy.perturb(noise_key, state.splats, state.num_splats, rate))
+        return state, Metrics(loss, seen.psnr, state.num_splats, dead, stuck, denied)
 
     return step
 
 
-def active_bands(step: jax.Array, config: TrainConfig) -> np.ndarray | jax.Array:
-    """Which coefficients of `sh_rest` are in use at a step: [K - 1] 0 or 1. A value, so that nothing recompiles."""
-    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(1, config.sh_degree + 1)] or [[]])
-    interval = max(config.sh_interval * config.steps, 1.0)
-    return jnp.asarray(orders) <= step / interval
+def make_room(state: TrainState, config: TrainConfig) -> TrainState:
+    """Gives the state the rows that its last refinement waits for, and does the refinement.
+
+    A state that waits for nothing comes back as it is. What the refinement does is in the metrics of the step. The
+    arrays then have a new size, for which everything is compiled anew. What comes out does not depend on how the run
+    was cut into calls.
+
+    Args:
+      state: after a step.
+      config: settings.
+
+    Returns:
+      The state that a step with enough room would have left.
+
+    Example:
+      >>> state, metrics = step(state, batch)
+      >>> state = make_room(state, config)
+    """
+    wanted = int(config.strategy.wanted(state.strategy)) if config.strategy.grows else 0
+    if wanted <= state.splats.means.shape[0]:
+        return state
+    state = with_rows(state, config.strategy.capacity(wanted), config)
+    refine_key, _ = jax.random.split(_step_key(state.key, state.step - 1))
+    return jax.jit(lambda state: _refine_if_due(refine_key, state, config)[0])(state)
 
 
-def _loss(
-    splats: Splats, state: TrainState, batch: Batch, targets: jax.Array, config: TrainConfig
-) -> tuple[jax.Array, jax.Array]:
-    mask = active_bands(state.step, config).astype(splats.sh_rest.dtype)
-    shown = splats._replace(sh_rest=splats.sh_rest * mask[None, :, None])
-    height, width = targets.shape[-3:-1]
-    images = render_splats(
-        shown,
-        batch.viewmats,
-        batch.Ks,
-        width=width,
-        height=height,
-        background=config.background or (0.0, 0.0, 0.0),
-        antialiased=config.antialiased,
-        backend=config.backend,
-    ).colors
-    difference = losses.l1(images, targets, masks=batch.masks).mean()
-    similarity = losses.ssim(images, targets, masks=batch.masks).mean()
-    loss = (1.0 - config.ssim_weight) * difference + config.ssim_weight * (1.0 - similarity)
-    loss += mcmc.regularizer(splats, state.num_splats, settings=config.strategy)
-    return loss, losses.psnr(images, targets, masks=batch.masks).mean()
+def lacks_room(state: TrainState, strategy: Strategy) -> jax.Array:
+    """Whether `make_room` must be called before the next step: [] bool."""
+    return jnp.asarray(strategy.wanted(state.strategy)) > state.splats.means.shape[0]
 
 
-def _refine_if_due(
-    key: jax.Array, done: jax.Array, splats: Splats, count: jax.Array, opt_state: optax.OptState, config: TrainConfig
-) -> tuple[Splats, jax.Array, optax.OptState, jax.Array, jax.Array]:
-    def refined(
-        splats: Splats, count: jax.Array, opt_state: optax.OptState
-    ) -> tuple[Splats, jax.Array, optax.OptState, jax.Array, jax.Array]:
-        result = mcmc.refine(key, splats, count, settings=config.strategy)
-        moments = zero_moments(opt_state, result.moved)
-        return result.splats, result.num_splats, moments, result.dead, (result.dead > 0) & (result.live == 0)
+def _step_key(key: jax.Array, step: jax.Array) -> jax.Array:
+    return jax.random.fold_in(key, step)
 
-    def unchanged(
-        splats: Splats, count: jax.Array, opt_state: optax.OptState
-    ) -> tuple[Splats, jax.Array, optax.OptState, jax.Array, jax.Array]:
-        return splats, count, opt_state, jnp.zeros((), jnp.int32), jnp.zeros((), bool)
 
-    due = config.strategy.is_due(done, steps=config.steps)
-    return jax.lax.cond(due, refined, unchanged, splats, count, opt_state)
+def _probe(strategy: Strategy, splats: Splats, views: int) -> ScreenProbe | None:
+    if not strategy.observes:
+        return None
+    zeros = jnp.zeros((views, splats.means.shape[0], 2), splats.means.dtype)
+    return ScreenProbe(zeros, zeros if getattr(strategy, "absgrad", False) else None)
+
+
+_Events = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def _refine_if_due(key: jax.Array, state: TrainState, config: TrainConfig) -> tuple[TrainState, _Events]:
+    """The refinement after `state.step` steps, and how many were dead, whether all were, how many were denied."""
+    due = config.strategy.is_due(state.step, steps=config.steps)
+    none = jnp.zeros((), jnp.int32)
+    nothing = (none, jnp.zeros((), bool), none)
+    if due is None:
+        return state, nothing
+
+    def refined(splats: Splats, count: jax.Array, opt_state: Any, memory: Any) -> tuple[Any, ...]:
+        result, memory = config.strategy.refine(key, splats, count, memory, step=state.step, steps=config.steps)
+        sources = result.sources
+        if sources is not None:
+            opt_state = map_moments(lambda moments: jax.tree.map(lambda x: x[sources], moments), opt_state)
+        events = (result.dead, (result.dead > 0) & (result.live == 0), jnp.asarray(result.denied, jnp.int32))
+        return result.splats, result.num_splats, zero_moments(opt_state, result.moved), memory, events
+
+    def unchanged(*parts: Any) -> tuple[Any, ...]:
+        return *parts, nothing
+
+    parts = (state.splats, state.num_splats, state.opt_state, state.strategy)
+    splats, count, opt_state, memory, events = jax.lax.cond(due, refined, unchanged, *parts)
+    return state._replace(splats=splats, num_splats=count, opt_state=opt_state, strategy=memory), events

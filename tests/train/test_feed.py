@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxsplat.data import load_capture
+from jaxsplat.data import ViewDepths, load_capture
 from jaxsplat.data.pictures import Images
 from jaxsplat.io.ply import PointCloud, save_points
 from jaxsplat.strategy import MCMC
 from jaxsplat.train import TrainConfig, make_train_steps, prepare, train_steps
 from jaxsplat.train.feed import Feed, view_of_step
-from jaxsplat.train.step import Batch
+from jaxsplat.train.objective import Batch
 from tests.train.scenes import trees_equal, write_capture
 
 CONFIG = TrainConfig(steps=25, sh_degree=0, strategy=MCMC(cap=40, refine_every=10, refine_start=0.0))
@@ -61,14 +61,14 @@ def test_every_step_finds_its_views_among_the_loaded_ones(tmp_path, fitting, vie
 
 def test_a_capture_larger_than_memory_trains_to_the_same_bits_and_goes_on_where_it_stopped(tmp_path):
     folder = masked_capture(tmp_path / "c", 0)
-    whole = prepare(load_capture(folder), CONFIG)
-    capture = load_capture(folder, memory=3 * 3 * VIEW_BYTES)
-    small = prepare(capture, CONFIG)
+    config = dataclasses.replace(CONFIG, views_per_step=2)
+    whole = prepare(load_capture(folder), config)
+    small = prepare(load_capture(folder, memory=3 * 4 * VIEW_BYTES), config)
     assert "do not fit into the memory" in small.notes[-1] and whole.notes == ()
-    expected = train_steps(whole.state, whole.views, CONFIG)
-    stopped = train_steps(small.state, small.views, CONFIG, report=lambda state, _: int(state.step) < 8)
+    expected = train_steps(whole.state, whole.views, config)
+    stopped = train_steps(small.state, small.views, config, report=lambda state, _: int(state.step) < 8)
     assert 8 <= int(stopped.step) < 25
-    state = train_steps(stopped, small.views, CONFIG)
+    state = train_steps(stopped, small.views, config)
     assert int(state.step) == 25 and trees_equal(state.splats, expected.splats)
 
 
@@ -90,3 +90,26 @@ def test_points_are_not_put_where_pixels_are_hidden(tmp_path):
     assert isinstance(job.views, Batch) and int(job.state.num_splats) == 40
     colors = np.asarray(job.state.splats.sh_dc)[:, 0]
     assert colors[:, 1].min() > -1.7, "none is as purple as the hidden half"
+
+
+def test_depths_that_the_capture_knows_are_used_in_units_of_the_normalized_scene(tmp_path):
+    capture = load_capture(masked_capture(tmp_path / "c", 0))
+    seen = [ViewDepths(np.full((i, 2), i, np.float32), np.full(i, 2.0 * i, np.float32)) for i in range(12)]
+    job = prepare(dataclasses.replace(capture, depths=tuple(seen)), dataclasses.replace(CONFIG, depth_weight=0.1))
+    depths, training = job.views.depths, np.flatnonzero(~capture.held_out)
+    assert depths is not None and depths.weights.sum(1).tolist() == training.tolist()
+    for row, view in enumerate(training):
+        np.testing.assert_allclose(depths.depths[row, :view], 2.0 * view / job.normalization.scale, rtol=1e-6)
+        assert (depths.pixels[row, :view] == view).all()
+
+
+def test_alphas_come_along_where_the_background_changes(tmp_path):
+    folder = write_capture(tmp_path / "c", views=4)
+    clear = np.zeros((20, 24, 4), np.uint8)
+    clear[:10] = (10, 20, 30, 200)
+    for path in (folder / "images").iterdir():
+        Image.fromarray(clear).save(path)
+    capture = load_capture(folder)
+    assert prepare(capture, CONFIG).views.alphas is None
+    alphas = prepare(capture, dataclasses.replace(CONFIG, random_background=True)).views.alphas
+    assert alphas is not None and (alphas == clear[None, ..., 3]).all()

@@ -45,7 +45,7 @@ def test_reports_fall_on_the_asked_steps_and_can_stop_the_run(tmp_path):
         assert np.isfinite(float(summary.loss)) and float(summary.psnr) > 0
         return int(state.step) < 20
 
-    state = train_steps(job.state, job.views, CONFIG, report=report, pause_every=10)
+    state = train_steps(job.state, job.views, CONFIG, report=report, pause_every=(10,))
     assert {10, 20} <= set(seen) and int(state.step) == 20
 
 

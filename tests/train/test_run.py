@@ -10,18 +10,22 @@ import signal
 import numpy as np
 import pytest
 
+from jaxsplat.data import load_capture
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import load_ply
 from jaxsplat.strategy import MCMC
 from jaxsplat.train import TrainConfig, train_capture
 from jaxsplat.train import run as run_module
 from jaxsplat.train.checkpoint import load_settings
+from jaxsplat.train.history import load_rows
+from jaxsplat.train.poses import CameraRefinement
 from tests.train.scenes import edit_transforms, trees_equal, write_capture
 
 CONFIG = TrainConfig(
     steps=20, sh_degree=1, initial_points=100, strategy=MCMC(cap=120, refine_every=5, refine_start=0.0, noise=1e3)
 )
-FILES = {"config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures"}
+UNFINISHED = {"config.json", "checkpoint.npz", "curves.csv"}
+FILES = UNFINISHED | {"point_cloud.ply", "metrics.json", "pictures", "report.html"}
 
 
 def quiet(_):
@@ -64,13 +68,28 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
 
     monkeypatch.setattr(run_module, "save_checkpoint", save_and_interrupt)
     assert train(folder, out).evaluation is None
-    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    assert {path.name for path in out.iterdir()} == UNFINISHED
     monkeypatch.undo()
     result = train(folder, out, existing="resume")
     assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
     assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
+    rows, whole = (load_rows(folder / "curves.csv", until=20) for folder in (out, finished[0]))
+    assert [row[:5] for row in rows] == [row[:5] for row in whole] and [row.step for row in rows] == list(range(1, 21))
     with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
         assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "settings")
+
+
+def test_learned_cameras_are_written_in_the_world_of_the_capture(folder, tmp_path):
+    config = dataclasses.replace(CONFIG, steps=2, cameras=CameraRefinement(pose_rate=1e-5, intrinsics_rate=1e-5))
+    train(folder, tmp_path / "out", config)
+    content = json.loads((tmp_path / "out" / "cameras.json").read_text())
+    cameras = load_capture(folder).cameras
+    assert [view["name"] for view in content["views"]] == [n for k, n in enumerate(cameras.names) if k % 8]
+    for view in content["views"]:
+        k = cameras.names.index(view["name"])
+        np.testing.assert_allclose(view["viewmat"], cameras.viewmats[k], atol=2e-4)
+        np.testing.assert_allclose(view["K"], cameras.Ks[k], atol=2e-2)
+        assert not np.array_equal(np.float32(view["viewmat"]), cameras.viewmats[k])
 
 
 def test_resuming_a_finished_run_evaluates_it_again(folder, finished):
@@ -134,16 +153,16 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(folder, tmp_path, monkeypat
     real = os.fsync
     calls = []
 
-    def full_after_two(handle):
+    def full_at_the_second_checkpoint(handle):
         calls.append(handle)
-        if len(calls) > 2:
+        if len(calls) > 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(handle)
 
-    monkeypatch.setattr(os, "fsync", full_after_two)
+    monkeypatch.setattr(os, "fsync", full_at_the_second_checkpoint)
     with pytest.raises(OSError, match="No space left on device.*checkpoint.npz"):
         train(folder, out)
-    assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
+    assert {path.name for path in out.iterdir()} == UNFINISHED
     assert load_settings(out / "checkpoint.npz")["config"]["steps"] == 20
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxsplat.strategy import MCMC
 from jaxsplat.train import Batch, TrainConfig, init_state, make_renderer, make_train_step, render_splats
-from jaxsplat.train.step import active_bands
+from jaxsplat.train.objective import active_bands
 from tests.data import double_precision
 from tests.train.scenes import random_splats, trees_equal
 

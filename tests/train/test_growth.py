@@ -1,0 +1,112 @@
+"""Adaptive density control inside the training step: growth, moments, resets, cuts and resumption."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsplat.data import load_capture
+from jaxsplat.strategy import Default, Fixed
+from jaxsplat.train import TrainConfig, load_checkpoint, make_room, make_train_steps, prepare, save_checkpoint
+from jaxsplat.train.checkpoint import stored_rows
+from jaxsplat.train.state import with_rows
+from tests.train.scenes import trees_equal, write_capture
+
+# One refinement after step 8, one reset after step 7; all splats are pulled at.
+STRATEGY = Default(
+    cap=400, refine_start=0.0, refine_stop=0.7, refine_every=8, reset_every=0.5, grow_gradient=1e-7, grow_scale=0.15,
+    prune_scale=10.0,
+)  # fmt: skip
+CONFIG = TrainConfig(steps=14, sh_degree=0, initial_points=60, strategy=STRATEGY)
+
+# Each configuration is compiled once for all tests.
+runner = functools.cache(make_train_steps)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    return load_capture(write_capture(tmp_path_factory.mktemp("growth") / "c"))
+
+
+def trained(capture, *sizes, config=CONFIG, state=None):
+    """The states after each call of so many steps, and their summaries."""
+    job, states, summaries = prepare(capture, config), [], []
+    state = job.state if state is None else state
+    for size in sizes or (config.steps,):
+        end = int(state.step) + size
+        while int(state.step) < end:
+            state, summary = runner(config)(state, job.views, end - int(state.step))
+            waiting = jax.tree.map(jnp.copy, state._replace(key=None))
+            state = make_room(state, config)
+            states.append((waiting, jax.tree.map(jnp.copy, state)))
+            summaries.append(summary)
+    return states, summaries
+
+
+def arrays(state):
+    return state._replace(key=None)
+
+
+def test_a_refinement_without_room_stops_the_loop_and_happens_when_there_is_some(capture):
+    states, summaries = trained(capture)
+    assert [int(after.step) for _, after in states] == [8, 14]
+    waiting, grown = states[0]
+    assert int(waiting.num_splats) == 60 and waiting.splats.means.shape[0] == 90
+    assert 100 < int(grown.num_splats) <= 120 and grown.splats.means.shape[0] >= grown.num_splats
+    kept = {tuple(row) for row in np.asarray(waiting.splats.means[:60]).tolist()}
+    assert len(kept & {tuple(row) for row in np.asarray(grown.splats.means).tolist()}) > 20  # the small ones: cloned
+    assert int(summaries[0].denied) == 0 and not grown.strategy.gradients.any()
+
+
+def test_moments_follow_the_rows_when_the_arrays_grow(capture):
+    waiting, grown = trained(capture)[0][0]
+    old = {tuple(row): k for k, row in enumerate(np.asarray(waiting.splats.means[:60]).tolist())}
+    moments, before = grown.opt_state[0].mu.sh_dc, waiting.opt_state[0].mu.sh_dc
+    rows = np.asarray(grown.splats.means).tolist()
+    same = [(k, old[tuple(row)]) for k, row in enumerate(rows) if tuple(row) in old]
+    first = {source: k for k, source in reversed(same)}
+    for source, k in first.items():
+        np.testing.assert_array_equal(moments[k], before[source])
+    clones = [k for k, source in same if first[source] != k]
+    assert clones and not moments[jnp.asarray(clones)].any()
+
+
+def test_the_result_does_not_depend_on_how_the_run_is_cut(capture):
+    whole, cut = trained(capture)[0][-1][1], trained(capture, 3, 5, 1, 5)[0][-1][1]
+    assert trees_equal(arrays(whole), arrays(cut))
+
+
+def test_a_checkpoint_of_grown_arrays_resumes_to_the_same_bits(capture, tmp_path):
+    save_checkpoint(tmp_path / "c.npz", trained(capture, 11)[0][-1][1], {})
+    first, rows = prepare(capture, CONFIG).state, stored_rows(tmp_path / "c.npz")
+    assert rows > first.splats.means.shape[0]
+    loaded = load_checkpoint(tmp_path / "c.npz", with_rows(first, rows, CONFIG))
+    end = trained(capture, 3, state=loaded)[0][-1][1]
+    assert trees_equal(arrays(end), arrays(trained(capture)[0][-1][1]))
+
+
+def test_the_cap_holds_and_what_it_denies_is_counted_once(capture):
+    config = dataclasses.replace(CONFIG, strategy=dataclasses.replace(STRATEGY, cap=95))
+    states, summaries = trained(capture, config=config)
+    denied = sum(int(summary.denied) for summary in summaries)
+    unlimited = int(trained(capture)[0][0][1].num_splats)
+    assert int(states[-1][1].num_splats) == states[-1][1].splats.means.shape[0] == 95
+    assert denied == unlimited - 95
+
+
+def test_a_reset_leaves_opacities_that_the_pictures_can_raise_again(capture):
+    states, _ = trained(capture, 7, 7)
+    lowered, later = (np.asarray(jax.nn.sigmoid(states[k][1].splats.logit_opacities)) for k in (0, -1))
+    assert lowered.max() <= 0.01 + 1e-6 and not states[0][1].opt_state[0].mu.logit_opacities.any()
+    assert np.median(later[: int(states[-1][1].num_splats)]) > 0.011
+
+
+def test_a_fixed_set_keeps_its_number_and_learns(capture):
+    config = dataclasses.replace(CONFIG, strategy=Fixed(cap=50))
+    states, summaries = trained(capture, 2, 12, config=config)
+    state = states[-1][1]
+    assert int(state.num_splats) == state.splats.means.shape[0] == 50
+    assert float(summaries[-1].loss) < float(summaries[0].loss) and np.isfinite(state.splats.means).all()
