@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxsplat.data.pictures import Images
+from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
 
 _NEAREST = 0.25
@@ -45,6 +46,9 @@ def random_points(
     Returns:
       The points, with the colours of their pixels.
 
+    Raises:
+      InputError: where the masks hide every pixel that was to be drawn.
+
     Example:
       >>> random_points(viewmats, Ks, images, count=10_000).points.shape
       (10000, 3)
@@ -67,6 +71,8 @@ def random_points(
         points.append((rays * depth[:, None] - viewmats[view, :3, 3]) @ viewmats[view, :3, :3])
         columns, rows = pixels.astype(np.int64).T
         colors.append(images[view][rows, columns].astype(np.float32) / 255.0)
+    if masks is not None and not sum(map(len, points)):
+        raise InputError("the masks hide every pixel of the views that points were to be drawn from")
     return PointCloud(np.concatenate(points).astype(np.float32), np.concatenate(colors))
 
 
