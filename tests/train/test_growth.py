@@ -62,21 +62,33 @@ def test_a_refinement_without_room_stops_the_loop_and_happens_when_there_is_some
 
 
 def test_moments_follow_the_rows_when_the_arrays_grow(capture):
-    waiting, grown = trained(capture)[0][0]
+    first = prepare(capture, CONFIG).state
+    logits = first.splats.logit_opacities.at[jnp.array([0, 3])].set(-12.0)  # removed: the rows after them move up
+    waiting, grown = trained(capture, state=first._replace(splats=first.splats._replace(logit_opacities=logits)))[0][0]
     old = {tuple(row): k for k, row in enumerate(np.asarray(waiting.splats.means[:60]).tolist())}
     moments, before = grown.opt_state[0].mu.sh_dc, waiting.opt_state[0].mu.sh_dc
     rows = np.asarray(grown.splats.means).tolist()
     same = [(k, old[tuple(row)]) for k, row in enumerate(rows) if tuple(row) in old]
-    first = {source: k for k, source in reversed(same)}
-    for source, k in first.items():
+    places = {source: k for k, source in reversed(same)}
+    for source, k in places.items():
         np.testing.assert_array_equal(moments[k], before[source])
-    clones = [k for k, source in same if first[source] != k]
-    assert clones and not moments[jnp.asarray(clones)].any()
+    clones = [k for k, source in same if places[source] != k]
+    assert (
+        clones and 0 not in places and min(places) == places[min(places)] + 1 and not moments[jnp.asarray(clones)].any()
+    )
 
 
 def test_the_result_does_not_depend_on_how_the_run_is_cut(capture):
     whole, cut = trained(capture)[0][-1][1], trained(capture, 3, 5, 1, 5)[0][-1][1]
     assert trees_equal(arrays(whole), arrays(cut))
+
+
+def test_a_refinement_that_waited_is_the_one_that_a_larger_array_has_at_once(capture):
+    grown = trained(capture)[0][0][1]
+    roomy = with_rows(prepare(capture, CONFIG).state, grown.splats.means.shape[0], CONFIG)
+    at_once = trained(capture, 8, state=roomy)[0][0][0]
+    assert int(at_once.num_splats) == int(grown.num_splats)
+    np.testing.assert_allclose(at_once.splats.means, grown.splats.means, atol=1e-5)
 
 
 def test_a_checkpoint_of_grown_arrays_resumes_to_the_same_bits(capture, tmp_path):

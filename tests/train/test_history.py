@@ -43,7 +43,8 @@ def test_rows_come_back_and_a_resumed_run_goes_on_from_them(tmp_path):
     assert [row.step for row in rows] == [5, 10] and rows[1].psnr == 16.0
     history = History(steps=1000, rows=rows)
     history.resume_at(12)
-    history.add(15, loss=14.0, psnr=1.0, splats=1, denied=0, seconds=2.0)
+    history.add(13, loss=13.0, psnr=1.0, splats=1, denied=0, seconds=1.0)
+    history.add(15, loss=14.5, psnr=1.0, splats=1, denied=0, seconds=2.0)
     assert history.rows[-1].step == 15 and history.rows[-1].loss == 14.0
     assert history.rows[-1].seconds == pytest.approx(3.0)
 
