@@ -48,7 +48,7 @@ def test_missing_and_unreadable_pictures_are_counted_and_named_and_the_rest_stay
     assert "1 of 10 listed images are missing and left out: images/003.png." in capture.notes
     assert "1 of 10 listed images are unreadable and left out: images/007.png." in capture.notes
     kept = [i for i in range(10) if i not in (3, 7)]
-    assert (capture.images == whole.images[kept]).all()
+    assert np.array_equal(capture.images, whole.images[np.array(kept)])
     assert (capture.cameras.viewmats == whole.cameras.viewmats[kept]).all()
 
 
@@ -68,10 +68,21 @@ def test_transparent_pictures_are_put_on_white_or_on_the_given_color(tmp_path):
     for path in (folder / "images").iterdir():
         Image.fromarray(clear).save(path)
     white = load_capture(folder)
-    assert white.background.tolist() == [1, 1, 1]
-    assert white.images[0, 0, 0].tolist() == [10, 20, 30] and white.images[0, 15, 0].tolist() == [255, 255, 255]
+    assert white.background.tolist() == [1, 1, 1] and white.masks is None
+    assert white.images[0][0, 0].tolist() == [10, 20, 30] and white.images[0][15, 0].tolist() == [255, 255, 255]
+    assert white.alphas is not None and (white.alphas[0] == clear[..., 3]).all()
     red = load_capture(folder, background=(1.0, 0.0, 0.0))
-    assert red.images[0, 15, 0].tolist() == [255, 0, 0] and red.background.tolist() == [1, 0, 0]
+    assert red.images[0][15, 0].tolist() == [255, 0, 0] and red.background.tolist() == [1, 0, 0]
+
+
+def test_transparency_may_be_a_mask_instead(tmp_path):
+    folder = write_capture(tmp_path / "c", views=4)
+    colors = np.random.default_rng(0).integers(0, 256, (20, 24, 4), dtype=np.uint8)
+    for path in (folder / "images").iterdir():
+        Image.fromarray(colors).save(path)
+    capture = load_capture(folder, alpha="mask")
+    assert capture.masks is not None and capture.alphas is None and capture.background.tolist() == [0, 0, 0]
+    assert (capture.masks[2] == (colors[..., 3] >= 128)).all() and (capture.images[2] == colors[..., :3]).all()
 
 
 def test_blender_layout_holds_out_the_test_frames(tmp_path):
@@ -83,13 +94,15 @@ def test_blender_layout_holds_out_the_test_frames(tmp_path):
     capture = load_capture(folder)
     assert capture.held_out.tolist() == [False] * 4 + [True] * 2
     np.testing.assert_allclose(capture.cameras.Ks[:, 0, 0], 12 / np.tan(0.45), rtol=1e-6)
-    (folder / "transforms_test.json").unlink()
+    (folder / "transforms_test.json").rename(folder / "transforms_val.json")
+    assert load_capture(folder).held_out.tolist() == [False] * 4 + [True] * 2
+    (folder / "transforms_val.json").unlink()
     assert load_capture(folder).held_out.tolist() == [True, False, False, False]
 
 
 def test_points_of_the_capture_are_loaded_and_a_missing_file_is_noted(tmp_path):
     folder = write_capture(tmp_path / "c", ply_file_path="p.ply")
-    assert load_capture(folder).notes == ("The point cloud p.ply is missing; random points will be used.",)
+    assert load_capture(folder).notes == ("The point cloud p.ply is missing.",)
     save_points(folder / "p.ply", PointCloud(np.ones((3, 3), np.float32), np.zeros((3, 3), np.float32)))
     points = load_capture(folder).points
     assert points is not None and points.points.tolist() == [[1, 1, 1]] * 3
@@ -104,6 +117,76 @@ def test_cameras_alone_are_those_of_the_whole_capture(tmp_path):
     assert np.array_equal(load_cameras(folder / "transforms.json", downscale=2).Ks, capture.Ks)
 
 
+def test_views_of_different_sizes_and_cameras_keep_their_own_and_the_padding_does_not_count(tmp_path):
+    folder = write_capture(tmp_path / "c", views=10)
+    upright = np.random.default_rng(0).integers(0, 256, (30, 16, 3), dtype=np.uint8)
+    Image.fromarray(upright).save(folder / "images/004.png")
+    edit_transforms(folder, lambda c: c["frames"][4].update(fl_x=50.0, fl_y=50.0, w=16, h=30, cx=7.0))
+    capture = load_capture(folder)
+    assert capture.images.shape == (10, 30, 24, 3) and capture.masks is not None
+    assert (capture.images[4][:30, :16] == upright).all() and not capture.images[4][:, 16:].any()
+    for i, (height, width) in ((4, (30, 16)), (5, (20, 24))):
+        assert capture.masks[i][:height, :width].all() and capture.masks[i].sum() == height * width
+    assert capture.cameras.Ks[4].tolist() == [[50, 0, 7], [0, 50, 15], [0, 0, 1]]
+    assert capture.cameras.Ks[5].tolist() == [[24, 0, 12], [0, 24, 10], [0, 0, 1]]
+    expected = "Images of different sizes: 9 of 24x20, 1 of 16x30; they are padded to 24x30, the rest masked."
+    assert capture.notes == (expected,)
+
+
+def test_a_picture_that_seems_turned_is_told(tmp_path):
+    folder = write_capture(tmp_path / "c", size=(24, 20), w=20, h=24)
+    assert load_capture(folder).notes == (
+        "The images are 24x20, declared 20x24: intrinsics scaled, by 1.2 and 0.833: are they turned or cropped?",
+    )
+
+
+def test_pictures_turned_by_a_tag_are_read_as_they_are_stored(tmp_path):
+    folder = write_capture(tmp_path / "c")
+    stored = np.asarray(Image.open(folder / "images/004.png"))
+    tag = Image.Exif()
+    tag[0x0112] = 6  # shown turned by a quarter
+    Image.fromarray(stored).save(folder / "images/004.png", exif=tag)
+    capture = load_capture(folder)
+    assert capture.notes == () and (capture.images[4] == stored).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "I;16", "P", "CMYK", "LA"])
+def test_pictures_of_any_kind_are_converted(tmp_path, mode):
+    folder = write_capture(tmp_path / "c", views=4)
+    grey = np.asarray(Image.open(folder / "images/002.png").convert("L"))
+    for path in sorted((folder / "images").iterdir()):
+        if mode == "I;16":
+            Image.fromarray(grey.astype(np.uint16) * 257).save(path)
+        else:
+            picture = Image.fromarray(grey).convert("RGB" if mode == "CMYK" else "L").convert(mode)
+            picture.save(path, format="TIFF" if mode == "CMYK" else "PNG")
+    np.testing.assert_allclose(load_capture(folder).images[2], np.repeat(grey[..., None], 3, -1), atol=3)
+
+
+def test_a_smaller_folder_of_pictures_saves_the_shrinking(tmp_path):
+    folder = write_capture(tmp_path / "c", views=4)
+    (folder / "images_2").mkdir()
+    for i in range(4):
+        Image.new("RGB", (12, 10), (i + 1, 0, 0)).save(folder / f"images_2/{i:03}.png")
+    capture = load_capture(folder, downscale=2)
+    assert capture.notes[0] == "The pictures are those of images_2." and capture.images[2].max() == 3
+    assert load_capture(folder).images[2].max() > 100
+
+
+def test_coordinates_too_large_for_single_precision_are_told(tmp_path):
+    folder = write_capture(tmp_path / "c")
+
+    def move(content):
+        for frame in content["frames"]:
+            frame["transform_matrix"][0][3] += 5e6
+
+    edit_transforms(folder, move)
+    assert load_capture(folder).notes == (
+        "The cameras stand 5e+06 units from the origin and 3 apart: single precision places them to 0.5 only. "
+        "Move the capture to its origin.",
+    )
+
+
 def broken(change):
     def apply(folder):
         edit_transforms(folder, change)
@@ -114,10 +197,6 @@ def broken(change):
 def blacken(folder):
     for path in (folder / "images").iterdir():
         Image.new("RGB", (24, 20)).save(path)
-
-
-def resize_one(folder):
-    Image.new("RGB", (20, 24)).save(folder / "images/004.png")
 
 
 def keep(count):
@@ -136,12 +215,11 @@ def forget_pictures(folder):
         (keep(2), "2 readable images leave 1 for training, at least 2 are needed"),
         (forget_pictures, "none of the 10 listed images can be used. 10 of 10 listed images are missing"),
         (blacken, "every pixel of all 10 images is black"),
-        (resize_one, "images of different sizes: images/000.png is 24x20, images/004.png is 20x24"),
         (broken(lambda c: c.update(k1=400.0)), r"frame 0 \('images/000.png'\): distortion .* cannot be undone"),
         (lambda folder: (folder / "transforms.json").write_text("{"), "malformed JSON at line 1"),
         (
             lambda folder: (folder / "transforms.json").unlink(),
-            "holds neither transforms.json nor transforms_train.json",
+            "holds neither transforms.json nor transforms_train.json, nor a COLMAP model",
         ),
     ],
 )
@@ -170,5 +248,7 @@ def test_a_real_capture_loads_with_its_17_missing_frames():
 def test_a_real_blender_capture_stands_on_white():
     capture = load_capture(shared("data/captures/chair_nerf_synthetic"), downscale=4)
     assert capture.images.shape == (125, 50, 50, 3) and capture.held_out.sum() == 25
-    assert (capture.images[:, 0, 0] == 255).all()
+    assert all((image[0, 0] == 255).all() for image in capture.images)
+    assert capture.kind == "transforms_train.json and transforms_test.json"
+    assert capture.notes == ("transforms_val.json is not used.",)
     np.testing.assert_allclose(capture.cameras.Ks[:, 0, 0], 277.7778 / 4, rtol=1e-5)

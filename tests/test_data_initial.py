@@ -1,8 +1,10 @@
 """First points of a scene without any."""
 
 import numpy as np
+import pytest
 
 from jaxsplat.data.initial import random_points
+from jaxsplat.io.files import InputError
 from tests.test_data_normalize import viewmats
 from tests.train.scenes import look_at_origin
 
@@ -58,3 +60,16 @@ def test_two_views_are_enough_and_the_seed_decides():
     first, again, other = (random_points(views, Ks, images, count=50, seed=seed).points for seed in (0, 0, 1))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
     assert np.isfinite(first).all()
+
+
+def test_points_are_drawn_where_the_masks_let_them():
+    views, Ks = cameras(3)
+    images = photographs(views, Ks)
+    masks = np.zeros((3, HEIGHT, WIDTH), bool)
+    masks[:, 10:20, 5:9] = True
+    images[masks] = (1, 2, 3)
+    cloud = random_points(views, Ks, images, count=200, masks=masks)
+    assert len(cloud.points) == 200
+    np.testing.assert_allclose(cloud.colors * 255, [[1, 2, 3]] * 200, rtol=1e-5)
+    with pytest.raises(InputError, match="the masks hide every pixel"):
+        random_points(views, Ks, images, count=200, masks=np.zeros_like(masks))

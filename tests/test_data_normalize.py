@@ -33,6 +33,9 @@ def test_an_outlier_camera_changes_little():
     result = normalization(viewmats([*ring(), far]))
     np.testing.assert_allclose(result.center, 0.0, atol=0.1)
     assert result.scale == pytest.approx(3.04, rel=0.05)
+    many = normalization(viewmats([*ring(), far, far, far, far]))
+    np.testing.assert_allclose(many.center, 0.0, atol=0.3)
+    assert many.scale == pytest.approx(3.04, rel=0.5)
 
 
 def test_cameras_at_one_point_keep_the_scale_of_the_world():
@@ -42,6 +45,25 @@ def test_cameras_at_one_point_keep_the_scale_of_the_world():
     result = normalization(viewmats(poses))
     np.testing.assert_allclose(result.center, [7, 8, 9], atol=1e-9)
     assert result.scale == 1.0
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3])
+def test_points_say_how_large_a_scene_around_one_point_is(spread):
+    poses = ring()
+    for i, pose in enumerate(poses):
+        pose[:3, 3] = [7.0 + spread * i, 8.0, 9.0]
+    directions = np.random.default_rng(0).normal(size=(500, 3))
+    points = [7, 8, 9] + 5.0 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    points[:20] *= 1e6
+    result = normalization(viewmats(poses), points)
+    np.testing.assert_allclose(result.center, [7, 8, 9], atol=0.01)
+    assert result.scale == pytest.approx(5.0, rel=0.01)
+
+
+def test_points_change_nothing_where_the_cameras_stand_apart():
+    points = np.random.default_rng(0).normal(size=(500, 3)) * 10
+    with_points, without = normalization(viewmats(ring()), points), normalization(viewmats(ring()))
+    assert with_points.scale == without.scale and (with_points.center == without.center).all()
 
 
 def test_parallel_cameras_give_a_finite_center_in_front():

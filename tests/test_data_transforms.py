@@ -6,8 +6,11 @@ import math
 import numpy as np
 import pytest
 
+from jaxsplat.data.lens import Lens
 from jaxsplat.data.transforms import load_transforms
 from jaxsplat.io.files import InputError
+from jaxsplat.io.ply import PointCloud, save_points
+from tests.colmap import write_model
 from tests.train.scenes import edit_transforms, look_at_origin, write_capture
 
 
@@ -42,22 +45,26 @@ def test_poses_become_world_to_camera_in_opencv_axes(tmp_path):
     ],
 )
 def test_intrinsics_of_a_40_by_20_picture(tmp_path, top, frame, expected):
-    K = transforms(tmp_path, frame, **top).frames[0].intrinsics(40, 20)
+    K = transforms(tmp_path, frame, **top).frames[0].camera.intrinsics(40, 20)
     np.testing.assert_allclose([K[0, 0], K[1, 1], K[0, 2], K[1, 2]], expected, rtol=1e-12)
 
 
-def test_pictures_are_found_without_ending_with_dot_slash_and_with_strange_names(tmp_path):
-    folder = tmp_path / "sub dir"
-    folder.mkdir()
-    (folder / "ü [1].JPG").touch()
-    for name in ("./sub dir/ü [1]", "sub dir\\ü [1].JPG", "sub dir/ü [1].JPG"):
-        frame = transforms(tmp_path, {"file_path": name}, fl_x=1.0).frames[0]
-        assert frame.path.is_file() and frame.path.name == "ü [1].JPG"
+@pytest.mark.parametrize("name", ["./sub dir/ü [1]", "sub dir\\ü [1].JPG", "sub dir/ü [1].JPG"])
+def test_paths_may_begin_with_a_dot_or_be_of_another_system(tmp_path, name):
+    frame = transforms(tmp_path, {"file_path": name}, fl_x=1.0).frames[0]
+    assert frame.path.parent == tmp_path / "sub dir" and frame.path.name.startswith("ü [1]")
+    assert frame.name == name.removeprefix("./")
 
 
 def test_distortion_may_be_given_for_all_or_for_a_frame(tmp_path):
-    frame = transforms(tmp_path, {"k1": 0.5}, fl_x=1.0, k1=0.1, p2=0.2).frames[0]
-    assert frame.distortion == (0.5, 0.0, 0.0, 0.0, 0.0, 0.2)
+    lens = transforms(tmp_path, {"k1": 0.5}, fl_x=1.0, k1=0.1, p2=0.2).frames[0].camera.lens
+    assert lens == Lens(radial=(0.5, 0.0, 0.0, 0.0), tangential=(0.0, 0.2))
+
+
+@pytest.mark.parametrize("top", [{"camera_model": "OPENCV_FISHEYE"}, {"is_fisheye": True}])
+def test_a_fisheye_lens_is_known_in_both_conventions(tmp_path, top):
+    lens = transforms(tmp_path, fl_x=1.0, k1=0.1, k4=0.4, **top).frames[0].camera.lens
+    assert lens == Lens("equidistant", radial=(0.1, 0.0, 0.0, 0.4))
 
 
 def test_rounding_noise_of_rotations_is_removed(tmp_path):
@@ -92,7 +99,10 @@ def flipped():
         ({}, {"camera_angle_x": 50.0}, "field 'camera_angle_x' is in radians and must be below pi, got 50.0"),
         ({}, {"fl_x": 1.0, "k1": float("nan")}, "field 'k1' must be a finite number, got nan"),
         ({}, {"fl_x": 1.0, "camera_model": "EQUIRECTANGULAR"}, "camera model 'EQUIRECTANGULAR' is not supported"),
-        ({}, {"fl_x": 1.0, "is_fisheye": True}, "camera model is_fisheye is not supported"),
+        ({}, {}, r"frame 0 \('a.png'\): needs fl_x or camera_angle_x"),
+        ({}, {"fl_x": None}, "needs fl_x or camera_angle_x"),
+        ({"mask_path": 3}, {"fl_x": 1.0}, "field 'mask_path' must be a string, got 3"),
+        ({}, {"fl_x": 1.0, "test_filenames": "a.png"}, "field 'test_filenames' must be a list of strings"),
         ({}, {"fl_x": 1.0, "frames": {}}, "field 'frames' must be a list, got dict"),
         ({}, {"fl_x": 1.0, "frames": []}, "field 'frames' is empty"),
         ({}, {"fl_x": 1.0, "frames": [3]}, "frame 0: expected an object, got int"),
@@ -105,13 +115,39 @@ def test_mistakes_name_the_file_the_frame_and_the_field(tmp_path, frame, top, me
     assert "transforms.json" in str(error.value)
 
 
-def test_a_missing_focal_length_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"frame 0 \('a.png'\): needs fl_x or camera_angle_x"):
-        transforms(tmp_path).frames[0].intrinsics(4, 4)
-
-
-def test_the_point_cloud_is_found_beside_the_file(tmp_path):
+def test_the_points_are_those_of_the_file_that_is_named(tmp_path):
     folder = write_capture(tmp_path / "c", ply_file_path="p.ply")
-    assert load_transforms(folder / "transforms.json").points_path == folder / "p.ply"
-    edit_transforms(folder, lambda content: content.pop("ply_file_path"))
-    assert load_transforms(folder / "transforms.json").points_path is None
+    source = load_transforms(folder / "transforms.json")
+    assert source.points is None and source.notes == ("The point cloud p.ply is missing.",)
+    save_points(folder / "p.ply", PointCloud(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)))
+    assert load_transforms(folder / "transforms.json").notes == ("The point cloud p.ply is empty.",)
+    save_points(folder / "p.ply", PointCloud(np.ones((3, 3), np.float32), np.zeros((3, 3), np.float32)))
+    source = load_transforms(folder / "transforms.json")
+    assert source.points is not None and source.points.points.tolist() == [[1, 1, 1]] * 3 and source.notes == ()
+
+
+def test_points_of_nerfstudios_colmap_model_are_moved_by_the_applied_transform(tmp_path):
+    folder = write_capture(tmp_path / "c", applied_transform=[[1, 0, 0, 5], [0, 0, 1, 0], [0, -1, 0, 0]])
+    write_model(folder / "colmap/sparse/0", points={1: (1.0, 2.0, 3.0)})
+    source = load_transforms(folder)
+    assert source.points is not None and source.points.points.tolist() == [[6, 3, -2]]
+    assert "moved by 'applied_transform'" in source.notes[0]
+    edit_transforms(folder, lambda c: c.update(applied_transform=np.diag([1.0, 1.0, -1.0, 1.0]).tolist()))
+    with pytest.raises(InputError, match="'applied_transform' is a reflection"):
+        load_transforms(folder)
+    edit_transforms(folder, lambda c: c.pop("applied_transform"))
+    assert load_transforms(folder).points is None, "without it nothing says how the two worlds lie"
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({"train_filenames": ["images/000.png", "images/002.png"]}, [False, True, False]),
+        ({"train_filenames": ["images/000.png"], "val_filenames": ["images/001.png"]}, [False, True, True]),
+        ({"test_filenames": ["images/002.png"], "val_filenames": []}, [False, False, True]),
+        ({}, [None, None, None]),
+    ],
+)
+def test_nerfstudios_lists_say_what_is_held_out(tmp_path, lists, expected):
+    folder = write_capture(tmp_path / "c", views=3, **lists)
+    assert [frame.held_out for frame in load_transforms(folder).frames] == expected

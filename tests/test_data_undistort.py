@@ -3,15 +3,22 @@
 import numpy as np
 import pytest
 
-from jaxsplat.data.undistort import distort, undistort, undistorted_intrinsics
+from jaxsplat.data.lens import PINHOLE, Lens, distort
+from jaxsplat.data.undistort import undistort, undistorted_intrinsics
 
 WIDTH, HEIGHT = 90, 70
 K = np.array([[80.0, 0.0, 44.0], [0.0, 82.0, 36.0], [0.0, 0.0, 1.0]])
 LENSES = [
-    (0.06, -0.08, 0.0, 0.0, -0.001, 0.0002),
-    (-0.2, 0.05, 0.0, 0.0, 0.0, 0.0),
-    (0.1, 0.05, 0.01, 0.002, 0.003, -0.004),
+    Lens(radial=(0.06, -0.08, 0.0, 0.0), tangential=(-0.001, 0.0002)),
+    Lens(radial=(-0.2, 0.05, 0.0, 0.0)),
+    Lens(radial=(0.1, 0.05, 0.01, 0.002), tangential=(0.003, -0.004)),
+    Lens(radial=(0.1, 0.05, 0.01, 0.0), divisor=(0.2, 0.1, 0.0), prism=(0.01, -0.02)),
+    Lens("equidistant", radial=(0.05, -0.01, 0.0, 0.0)),
+    Lens("field_of_view", omega=0.9),
 ]
+
+
+TURNING = Lens(radial=(-1 / (3 * 0.3**2), 0.0, 0.0, 0.0))
 
 
 def scene(rays):
@@ -51,24 +58,18 @@ def test_every_pixel_is_known_and_no_smaller_zoom_would_do(lens):
     assert pinhole[0, 0] / K[0, 0] == pytest.approx(pinhole[1, 1] / K[1, 1])
 
 
-def test_the_lens_model_is_that_of_opencv():
-    x, y = 0.3, -0.2
-    k1, k2, k3, p1, p2 = 0.1, 0.2, 0.3, 0.01, 0.02
-    r2 = x * x + y * y
-    radial = 1 + k1 * r2 + k2 * r2**2 + k3 * r2**3
-    expected = [
-        x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
-        y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
-    ]
-    np.testing.assert_allclose(distort(np.array([x, y]), (k1, k2, k3, 0.0, p1, p2)), expected, rtol=1e-12)
+def test_a_lens_that_turns_back_is_an_error_even_where_it_covers_the_picture():
+    # r (1 + k1 r^2) falls beyond r = .3, which lies well inside the picture.
+    with pytest.raises(ValueError, match="cannot be undone"):
+        undistorted_intrinsics(np.diag([20.0, 20.0, 1.0]) + [[0, 0, 45], [0, 0, 35], [0, 0, 0]], TURNING, WIDTH, HEIGHT)
 
 
 def test_without_distortion_nothing_changes():
     image = np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
-    assert undistort(image, K, (0.0,) * 6) is image
-    assert (undistorted_intrinsics(K, (0.0,) * 6, WIDTH, HEIGHT) == K).all()
+    assert undistort(image, K, PINHOLE) is image
+    assert (undistorted_intrinsics(K, PINHOLE, WIDTH, HEIGHT) == K).all()
 
 
 def test_a_lens_that_cannot_be_undone_is_an_error():
     with pytest.raises(ValueError, match="cannot be undone"):
-        undistorted_intrinsics(K, (500.0, 0.0, 0.0, 0.0, 0.0, 0.0), WIDTH, HEIGHT)
+        undistorted_intrinsics(K, Lens(radial=(500.0, 0.0, 0.0, 0.0)), WIDTH, HEIGHT)

@@ -1,26 +1,36 @@
-"""A capture: photographs with known cameras, as arrays ready for training."""
+"""A capture: photographs with known cameras, ready for training."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxsplat.data.transforms import Frame, Transforms, load_transforms
-from jaxsplat.data.undistort import undistort, undistorted_intrinsics
+from jaxsplat.data.colmap import find_models, load_colmap
+from jaxsplat.data.depths import ViewDepths, view_depths
+from jaxsplat.data.frame import Source
+from jaxsplat.data.llff import POSES, load_llff
+from jaxsplat.data.pictures import (
+    DEFAULT_MEMORY,
+    Alpha,
+    Canvas,
+    Images,
+    Photograph,
+    Picture,
+    PictureStore,
+    develop,
+)
+from jaxsplat.data.transforms import find_transforms, load_transforms
+from jaxsplat.data.views import View, canvas_size, find_views
 from jaxsplat.io.files import InputError
-from jaxsplat.io.images import composite, downscaled, image_size, load_image
-from jaxsplat.io.ply import PointCloud, load_points
+from jaxsplat.io.images import load_image
+from jaxsplat.io.ply import PointCloud
 
 HOLD_OUT_EVERY = 8
 """Every 8th view by name is kept out of training, the field's habit."""
-
-SMALLEST = 8
-"""Least width and height of a picture to learn from, in pixels."""
-
-_NAMES_SHOWN = 20
 
 
 class Cameras(NamedTuple):
@@ -46,37 +56,58 @@ class Capture:
     """Photographs of a scene, without lens distortion.
 
     Attributes:
+      kind: what was found, in words.
       cameras: one view a photograph.
-      images: [V, H, W, 3] uint8; transparent pictures are put on `background`.
+      images: [V, H, W, 3] uint8; an array, or `Images` that reads a picture when it is indexed.
+      masks: [V, H, W] bool, the pixels that count, likewise; None where all do.
+      alphas: [V, H, W] uint8, how much of a pixel is scene and not background, likewise; None where all is.
       held_out: [V] bool, the views that are for evaluation only.
       points: sparse points of the scene, or None.
+      depths: what each view is known to see of the points; None where the files do not say.
       background: [3] float32 colour in 0..1 behind the scene.
+      files: of the pictures and the masks.
       notes: what the user should know about the loading, a sentence each.
     """
 
+    kind: str
     cameras: Cameras
-    images: np.ndarray
+    images: np.ndarray | Images
+    masks: np.ndarray | Images | None
+    alphas: np.ndarray | Images | None
     held_out: np.ndarray
     points: PointCloud | None
+    depths: tuple[ViewDepths, ...] | None
     background: np.ndarray
+    files: tuple[Path, ...]
     notes: tuple[str, ...]
 
 
 def load_capture(
-    path: Path | str, *, downscale: int = 1, background: tuple[float, float, float] | None = None
+    path: Path | str,
+    *,
+    downscale: int = 1,
+    background: tuple[float, float, float] | None = None,
+    alpha: Alpha = "blend",
+    memory: int = DEFAULT_MEMORY,
 ) -> Capture:
-    """Loads a folder with transforms.json, or with Blender's transforms_train.json and transforms_test.json.
+    """Loads a capture of any kind: transforms.json, Blender's transforms_train.json, COLMAP's models, poses_bounds.npy.
 
-    Lens distortion is removed at full size: a picture keeps its size, its focal length is zoomed so that every pixel
-    is known. Then the picture is shrunk. Listed pictures that are missing or unreadable are left out, and noted.
+    Pictures are found by name and read when they are needed. Lens distortion is removed at full size: a picture keeps
+    its size, its focal length is zoomed so that every pixel is known. Then the picture is shrunk. Listed pictures that
+    are missing or unreadable are left out, and noted. What `masks` beside `images`, or `x.mask.png`, make dark does
+    not count; pictures of several sizes are padded with what does not count.
 
     Args:
-      path: the folder, or the .json file.
-      downscale: integer factor by which the pictures are shrunk.
+      path: the folder, the .json file, or the folder of a COLMAP model.
+      downscale: integer factor by which the pictures are shrunk. Where there is a folder `images_4`, it is used for
+        what is divisible by 4.
       background: colour in 0..1 behind transparent pictures; None means white where there are any, otherwise black.
+      alpha: what transparency means: the background shows through, or the pixel does not count.
+      memory: bound in bytes on the pictures that are kept; more are read again when they are needed.
 
     Returns:
-      The capture, views sorted by name. Held out is every 8th, or the frames of transforms_test.json.
+      The capture, views sorted by name. Held out is what the files say (Blender's transforms_test.json, nerfstudio's
+      lists of names), otherwise every 8th.
 
     Raises:
       InputError: naming the file and the field.
@@ -86,38 +117,42 @@ def load_capture(
       >>> capture.images.shape
       (50, 480, 270, 3)
     """
-    if downscale < 1:
-        raise InputError(f"downscale must be at least 1, got {downscale}")
-    files = find_transforms(path)
-    sources = [load_transforms(file) for file in files]
-    notes: list[str] = []
-    pairs = [(frame, held_out) for held_out, source in enumerate(sources) for frame in source.frames]
-    pairs.sort(key=lambda pair: pair[0].name)
-    views, pairs = _load_views(pairs, downscale, background, notes, files[0])
-    pictures = [view.picture for view in views]
-    if background is None:
-        background = (1.0, 1.0, 1.0) if any(view.transparent for view in views) else (0.0, 0.0, 0.0)
-    if len(sources) > 1:
-        held_out = np.array([bool(flag) for _, flag in pairs])
-    else:
-        held_out = np.arange(len(views)) % HOLD_OUT_EVERY == 0
+    source = _source(path, downscale)
+    views, notes = find_views(source, downscale=downscale, need_pictures=True)
+    held_out = _held_out(views)
     training = int((~held_out).sum())
     if training < 2:
         raise InputError(
-            f"{files[0]}: {len(views)} readable images leave {training} for training, at least 2 are needed"
+            f"{source.path}: {len(views)} readable images leave {training} for training, at least 2 are needed"
         )
-    if not any(picture.any() for picture in pictures):
-        raise InputError(f"{files[0]}: every pixel of all {len(pictures)} images is black")
-    cameras = _cameras([frame for frame, _ in pairs], [view.K for view in views], pictures[0].shape)
-    points = _points(sources, notes)
-    return Capture(cameras, np.stack(pictures), held_out, points, np.array(background, np.float32), tuple(notes))
+    transparent = alpha == "blend" and _any_transparent(views)
+    if background is None:
+        background = (1.0, 1.0, 1.0) if transparent else (0.0, 0.0, 0.0)
+    store = _store(views, alpha, np.array(background, np.float32), transparent, memory)
+    images = Images(store, "pixels")
+    if not any(image.any() for image in images):
+        raise InputError(f"{source.path}: every pixel of all {len(images)} images is black")
+    return Capture(
+        kind=source.kind,
+        cameras=_cameras(views),
+        images=images,
+        masks=Images(store, "mask") if store.canvas.masked else None,
+        alphas=Images(store, "alpha") if transparent else None,
+        held_out=held_out,
+        points=source.points,
+        depths=_depths(source, views),
+        background=np.array(background, np.float32),
+        files=tuple(file for view in views for file in (view.path, view.mask_path) if file is not None),
+        notes=(*source.notes, *notes),
+    )
 
 
 def load_cameras(path: Path | str, *, downscale: int = 1) -> Cameras:
     """Reads only the cameras of a capture, exactly as `load_capture` would give them.
 
     Args:
-      path: the folder, or the .json file. Where a picture does not exist, the file must give w and h.
+      path: the folder, the .json file, or the folder of a COLMAP model. Where a picture does not exist, the file must
+        give its size.
       downscale: integer factor by which the pictures are shrunk.
 
     Returns:
@@ -130,142 +165,72 @@ def load_cameras(path: Path | str, *, downscale: int = 1) -> Cameras:
       >>> load_cameras("captures/fox").viewmats.shape
       (67, 4, 4)
     """
-    frames = sorted((f for file in find_transforms(path) for f in load_transforms(file).frames), key=lambda f: f.name)
-    Ks, sizes = [], set()
-    for frame in frames:
-        if frame.path.is_file():
-            width, height = image_size(frame.path)
-        elif "w" in frame.settings and "h" in frame.settings:
-            width, height = int(frame.settings["w"]), int(frame.settings["h"])
-        else:
-            raise InputError(f"{frame.where}: needs the fields 'w' and 'h', or the image file")
-        small = (max(width // downscale, 1), max(height // downscale, 1))
-        sizes.add(small)
-        Ks.append(_scaled(_pinhole(frame, width, height), small[0] / width, small[1] / height))
-    if len(sizes) > 1:
-        raise InputError(f"{path}: cameras of different sizes: {sorted(sizes)}")
-    width, height = sizes.pop()
-    return _cameras(frames, Ks, (height, width, 3))
+    views, _ = find_views(_source(path, downscale), downscale=downscale, need_pictures=False)
+    return _cameras(views)
 
 
-def find_transforms(path: Path | str) -> list[Path]:
-    """The transforms file of a capture; two, for training and for testing, in Blender's layout."""
+def _source(path: Path | str, downscale: int) -> Source:
+    """What the files of a capture say, whatever kind it is of."""
+    if downscale < 1:
+        raise InputError(f"downscale must be at least 1, got {downscale}")
     path = Path(path)
     if path.is_file():
-        return [path]
+        return load_llff(path.parent) if path.name == POSES else load_transforms(path)
     if not path.is_dir():
         raise InputError(f"{path}: no such file or folder")
-    if (path / "transforms.json").is_file():
-        return [path / "transforms.json"]
-    if (path / "transforms_train.json").is_file():
-        return [p for p in (path / "transforms_train.json", path / "transforms_test.json") if p.is_file()]
+    if find_transforms(path):
+        return load_transforms(path)
+    if find_models(path):
+        return load_colmap(path)
+    if (path / POSES).is_file():
+        return load_llff(path)
     if not any(path.iterdir()):
         raise InputError(f"{path}: the folder is empty")
-    raise InputError(f"{path}: holds neither transforms.json nor transforms_train.json")
+    raise InputError(
+        f"{path}: holds neither transforms.json nor transforms_train.json, nor a COLMAP model (cameras.bin and "
+        f"images.bin, or .txt), nor {POSES}"
+    )
 
 
-class _View(NamedTuple):
-    picture: np.ndarray
-    K: np.ndarray
-    size: tuple[int, int]
-    transparent: bool
+def _held_out(views: Sequence[View]) -> np.ndarray:
+    said = [view.frame.held_out for view in views]
+    if all(flag is None for flag in said):
+        return np.arange(len(views)) % HOLD_OUT_EVERY == 0
+    return np.array([bool(flag) for flag in said])
 
 
-def _load_views(
-    pairs: list[tuple[Frame, int]],
-    downscale: int,
-    background: tuple[float, float, float] | None,
-    notes: list[str],
-    file: Path,
-) -> tuple[list[_View], list[tuple[Frame, int]]]:
-    """The views whose picture can be read, and their frames; notes say what was left out."""
-    views, kept, missing, unreadable = [], [], [], []
-    for frame, flag in pairs:
-        if not frame.path.is_file():
-            missing.append(frame.name)
-            continue
-        try:
-            pixels = load_image(frame.path)
-        except InputError:
-            unreadable.append(frame.name)
-            continue
-        views.append(_view(frame, pixels, downscale, background))
-        kept.append((frame, flag))
-        if views[-1].size != views[0].size:
-            shown = [
-                f"{f.name} is {v.size[0]}x{v.size[1]}" for (f, _), v in ((kept[0], views[0]), (kept[-1], views[-1]))
-            ]
-            raise InputError(f"{file}: images of different sizes: {shown[0]}, {shown[1]}")
-    for names, problem in ((missing, "missing"), (unreadable, "unreadable")):
-        if names:
-            notes.append(f"{len(names)} of {len(pairs)} listed images are {problem} and left out: {_listed(names)}.")
-    if not views:
-        raise InputError(f"{file}: none of the {len(pairs)} listed images can be used. " + " ".join(notes))
-    notes.extend(_camera_notes(kept[0][0], views[0]))
-    return views, kept
+def _any_transparent(views: Sequence[View]) -> bool:
+    return any((load_image(view.path)[..., 3] < 255).any() for view in views if view.header.has_alpha)
 
 
-def _view(frame: Frame, pixels: np.ndarray, downscale: int, background: tuple[float, float, float] | None) -> _View:
-    height, width = pixels.shape[:2]
-    transparent = pixels.shape[-1] == 4 and bool((pixels[..., 3] < 255).any())
-    pixels = composite(pixels, np.array(background if background is not None else (1.0, 1.0, 1.0)))
-    if min(width, height) < SMALLEST * downscale:
-        raise InputError(
-            f"{frame.where}: downscale {downscale} leaves less than {SMALLEST} pixels of a picture of {width}x{height}"
-        )
-    pinhole = _pinhole(frame, width, height)
-    picture = downscaled(undistort(pixels, frame.intrinsics(width, height), frame.distortion), downscale)
-    K = _scaled(pinhole, picture.shape[1] / width, picture.shape[0] / height)
-    return _View(picture, K, (width, height), transparent)
+def _store(views: Sequence[View], alpha: Alpha, background: np.ndarray, transparent: bool, memory: int) -> PictureStore:
+    size = canvas_size(views)
+    masked = any(view.mask_path is not None or view.size != size for view in views)
+    masked |= alpha == "mask" and any(view.header.has_alpha for view in views)
+    canvas = Canvas(height=size[1], width=size[0], masked=masked, transparent=transparent)
+
+    def read(index: int) -> Picture:
+        view = views[index]
+        K = view.frame.camera.intrinsics(view.header.width, view.header.height)
+        photograph = Photograph(view.path, view.mask_path, K, view.frame.camera.lens, view.downscale)
+        return develop(photograph, canvas, alpha=alpha, background=background)
+
+    return PictureStore(read, canvas, views=len(views), memory=memory)
 
 
-def _camera_notes(frame: Frame, view: _View) -> list[str]:
-    width, height = view.size
-    notes = []
-    declared = (frame.settings.get("w", width), frame.settings.get("h", height))
-    if declared != view.size:
-        notes.append(f"The images are {width}x{height}, declared {declared[0]:g}x{declared[1]:g}: intrinsics scaled.")
-    if any(frame.distortion):
-        zoom = view.K[0, 0] / (frame.intrinsics(width, height)[0, 0] * view.picture.shape[1] / width)
-        notes.append(
-            f"Lens distortion removed; the focal length is zoomed by {zoom:.4f}, so that every pixel is known."
-        )
-    return notes
-
-
-def _pinhole(frame: Frame, width: int, height: int) -> np.ndarray:
-    try:
-        return undistorted_intrinsics(frame.intrinsics(width, height), frame.distortion, width, height)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{frame.where}: {error}") from None
-
-
-def _scaled(K: np.ndarray, scale_x: float, scale_y: float) -> np.ndarray:
-    return np.diag([scale_x, scale_y, 1.0]) @ K
-
-
-def _cameras(frames: list[Frame], Ks: list[np.ndarray], shape: tuple[int, ...]) -> Cameras:
-    viewmats = np.stack([frame.viewmat for frame in frames]).astype(np.float32)
-    names = tuple(frame.name for frame in frames)
-    return Cameras(names, viewmats, np.stack(Ks).astype(np.float32), shape[1], shape[0])
-
-
-def _points(sources: list[Transforms], notes: list[str]) -> PointCloud | None:
-    path = sources[0].points_path
-    if path is None:
+def _depths(source: Source, views: Sequence[View]) -> tuple[ViewDepths, ...] | None:
+    if source.points is None or all(view.frame.seen is None for view in views):
         return None
-    if not path.is_file():
-        notes.append(f"The point cloud {path.name} is missing; random points will be used.")
-        return None
-    cloud = load_points(path)
-    if len(cloud.points) == 0:
-        notes.append(f"The point cloud {path.name} is empty; random points will be used.")
-        return None
-    return cloud
+    nothing = np.zeros(0, np.int64)
+    depths = []
+    for view in views:
+        seen = source.points.points[nothing if view.frame.seen is None else view.frame.seen]
+        width, height = view.size
+        depths.append(view_depths(seen, view.frame.viewmat, view.K, width=width, height=height))
+    return tuple(depths)
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(names[:_NAMES_SHOWN]) + more
+def _cameras(views: Sequence[View]) -> Cameras:
+    viewmats = np.stack([view.frame.viewmat for view in views]).astype(np.float32)
+    Ks = np.stack([view.K for view in views]).astype(np.float32)
+    return Cameras(tuple(view.frame.name for view in views), viewmats, Ks, *canvas_size(views))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxsplat.data.pictures import Images
+from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
 
 _NEAREST = 0.25
@@ -21,9 +23,10 @@ _PATCH_FRACTION = 1 / 200
 def random_points(
     viewmats: np.ndarray,
     Ks: np.ndarray,
-    images: np.ndarray,
+    images: np.ndarray | Images,
     *,
     count: int,
+    masks: np.ndarray | Images | None = None,
     scale: float = 1.0,
     seed: int = 0,
 ) -> PointCloud:
@@ -35,12 +38,16 @@ def random_points(
       viewmats: [V, 4, 4] world to camera, OpenCV axes.
       Ks: [V, 3, 3] intrinsics in pixels.
       images: [V, H, W, 3] uint8.
-      count: number of points.
+      count: number of points; fewer where a view's mask lets nothing through.
+      masks: [V, H, W] bool, pixels that may be drawn; all when None.
       scale: size of the scene in world units; depths are between 0.25 and 4 times that, even in their logarithm.
       seed: of the random numbers; the same seed gives the same points.
 
     Returns:
       The points, with the colours of their pixels.
+
+    Raises:
+      InputError: where the masks hide every pixel that was to be drawn.
 
     Example:
       >>> random_points(viewmats, Ks, images, count=10_000).points.shape
@@ -53,7 +60,8 @@ def random_points(
     steps = np.log(_NEAREST * scale) + np.log(_FARTHEST / _NEAREST) * np.arange(_DEPTHS + 1) / _DEPTHS
     points, colors = [], []
     for view, number in enumerate(np.bincount(rng.integers(views, size=count), minlength=views)):
-        pixels = rng.uniform(size=(number, 2)) * [width, height]
+        pixels = _pixels(rng, number, width, height, None if masks is None else masks[view])
+        number = len(pixels)
         # Anywhere within the chosen step, so that the points do not lie on shells.
         shift = rng.uniform(size=number)
         costs = _costs(view, neighbors[view], pixels, np.exp(0.5 * (steps[1:] + steps[:-1])), viewmats, Ks, images)
@@ -62,8 +70,19 @@ def random_points(
         rays = np.concatenate([pixels, np.ones((number, 1))], 1) @ np.linalg.inv(Ks[view]).T
         points.append((rays * depth[:, None] - viewmats[view, :3, 3]) @ viewmats[view, :3, :3])
         columns, rows = pixels.astype(np.int64).T
-        colors.append(images[view, rows, columns].astype(np.float32) / 255.0)
+        colors.append(images[view][rows, columns].astype(np.float32) / 255.0)
+    if masks is not None and not sum(map(len, points)):
+        raise InputError("the masks hide every pixel of the views that points were to be drawn from")
     return PointCloud(np.concatenate(points).astype(np.float32), np.concatenate(colors))
+
+
+def _pixels(rng: np.random.Generator, number: int, width: int, height: int, mask: np.ndarray | None) -> np.ndarray:
+    """Random positions [n, 2] in a picture, in pixels that count."""
+    if mask is None:
+        return rng.uniform(size=(number, 2)) * [width, height]
+    places = np.flatnonzero(mask)
+    chosen = rng.choice(places, number if len(places) else 0)
+    return np.stack([chosen % width, chosen // width], 1) + rng.uniform(size=(len(chosen), 2))
 
 
 def _neighbors(viewmats: np.ndarray) -> list[list[int]]:
@@ -82,14 +101,14 @@ def _costs(
     depths: np.ndarray,
     viewmats: np.ndarray,
     Ks: np.ndarray,
-    images: np.ndarray,
+    images: np.ndarray | Images,
 ) -> np.ndarray:
     """How much a patch about each pixel differs from the two views that agree best: [n, depths]; inf if unseen."""
     height, width = images.shape[1:3]
     patch = pixels[:, None] + _PATCH * max(1.0, _PATCH_FRACTION * max(height, width))
     columns = np.clip(patch[..., 0].astype(np.int64), 0, width - 1)
     rows = np.clip(patch[..., 1].astype(np.int64), 0, height - 1)
-    own = images[view, rows, columns].astype(np.float32)
+    own = images[view][rows, columns].astype(np.float32)
     rays = np.concatenate([patch, np.ones((*patch.shape[:-1], 1))], -1) @ np.linalg.inv(Ks[view]).T
     differences = []
     for other in others:
@@ -101,7 +120,7 @@ def _costs(
         x, y = seen[..., 0] / z, seen[..., 1] / z
         inside = (seen[..., 2] > 1e-6) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
         x, y = np.where(inside, x, 0).astype(np.int64), np.where(inside, y, 0).astype(np.int64)
-        difference = np.abs(images[other, y, x].astype(np.float32) - own[:, None]).mean((-2, -1))
+        difference = np.abs(images[other][y, x].astype(np.float32) - own[:, None]).mean((-2, -1))
         differences.append(np.where(inside.all(-1), difference, np.inf))
     if len(differences) < _AGREEING:
         return np.full((len(pixels), len(depths)), np.inf)

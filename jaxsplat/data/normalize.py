@@ -11,6 +11,8 @@ from jaxsplat.types import Splats
 
 _ROUNDS = 20
 _SMALL = 1e-6
+_ONE_POINT = 1e-2
+"""Cameras this close to each other, in units of the distance of the points that they see, stand at one point."""
 
 
 class Normalization(NamedTuple):
@@ -43,14 +45,16 @@ class Normalization(NamedTuple):
         )
 
 
-def normalization(viewmats: np.ndarray) -> Normalization:
+def normalization(viewmats: np.ndarray, points: np.ndarray | None = None) -> Normalization:
     """Finds the point nearest to the optical axes and the cameras' median distance from it.
 
     A few cameras that look elsewhere or stand far away change little: axes are weighted by the inverse of their
-    distance, and medians are taken. Where all cameras stand at one point, the scene keeps its own scale.
+    distance, and medians are taken. Where all cameras stand at one point, the points say how large the scene is, or it
+    keeps its own scale.
 
     Args:
       viewmats: [V, 4, 4] world to camera, OpenCV axes.
+      points: [P, 3] sparse points of the scene, if there are any.
 
     Returns:
       The shift and scale.
@@ -64,8 +68,9 @@ def normalization(viewmats: np.ndarray) -> Normalization:
     axes = rotations[:, 2]
     middle = np.median(centers, 0)
     spread = float(np.median(np.linalg.norm(centers - middle, axis=1)))
-    if spread <= _SMALL * max(1.0, float(np.abs(middle).max())):
-        return Normalization(middle, 1.0)
+    away = 0.0 if points is None else float(np.median(np.linalg.norm(points - middle, axis=1)))
+    if spread <= max(_SMALL * max(1.0, float(np.abs(middle).max())), _ONE_POINT * away):
+        return Normalization(middle, away or 1.0)
     focus = _nearest_to_axes(centers, axes, middle + spread * _unit(np.median(axes, 0)))
     distance = float(np.median(np.linalg.norm(centers - focus, axis=1)))
     return Normalization(focus, max(distance, spread))

@@ -2,83 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxsplat.data.colmap import find_models, load_colmap
+from jaxsplat.data.frame import Camera, Frame, Source, viewmat_from_opengl
+from jaxsplat.data.lens import Lens
 from jaxsplat.io.files import InputError, load_json
+from jaxsplat.io.ply import PointCloud, load_points
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".JPG", ".JPEG", ".PNG", ".webp")
-DISTORTION_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
-_PINHOLE_MODELS = ("OPENCV", "PINHOLE", "SIMPLE_PINHOLE", "PERSPECTIVE", "RADIAL", "SIMPLE_RADIAL")
-_ORTHONORMAL_TOLERANCE = 0.01
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """One photograph as the file describes it.
-
-    Attributes:
-      name: file_path without a leading ./, which identifies and sorts the view.
-      path: where the picture should be; it may not exist.
-      viewmat: [4, 4] world to camera, OpenCV axes, float64.
-      distortion: k1, k2, k3, k4, p1, p2.
-      settings: the numbers given for the camera (fl_x, cx, w, camera_angle_x ...), the frame's before the file's.
-      where: for messages.
-    """
-
-    name: str
-    path: Path
-    viewmat: np.ndarray
-    distortion: tuple[float, ...]
-    settings: dict[str, float]
-    where: str
-
-    def intrinsics(self, width: int, height: int) -> np.ndarray:
-        """K [3, 3] for a picture of this size, float64; what the file says for another size is scaled, per axis."""
-        given = self.settings
-        scale_x = width / given.get("w", width)
-        scale_y = height / given.get("h", height)
-        if "fl_x" in given:
-            fl_x = given["fl_x"] * scale_x
-        elif "camera_angle_x" in given:
-            fl_x = 0.5 * width / math.tan(0.5 * given["camera_angle_x"])
-        else:
-            raise InputError(f"{self.where}: needs fl_x or camera_angle_x")
-        if "fl_y" in given:
-            fl_y = given["fl_y"] * scale_y
-        elif "camera_angle_y" in given and "fl_x" not in given:
-            fl_y = 0.5 * height / math.tan(0.5 * given["camera_angle_y"])
-        else:
-            fl_y = fl_x / scale_x * scale_y  # square pixels in the size that the file speaks of
-        cx = given["cx"] * scale_x if "cx" in given else 0.5 * width
-        cy = given["cy"] * scale_y if "cy" in given else 0.5 * height
-        return np.array([[fl_x, 0.0, cx], [0.0, fl_y, cy], [0.0, 0.0, 1.0]])
+_PERSPECTIVE = ("OPENCV", "PINHOLE", "SIMPLE_PINHOLE", "PERSPECTIVE", "RADIAL", "SIMPLE_RADIAL")
+_FISHEYE = ("OPENCV_FISHEYE", "FISHEYE")
+_CAMERA_KEYS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
+_POSITIVE_KEYS = ("fl_x", "fl_y", "w", "h", "camera_angle_x", "camera_angle_y")
+_RADIAL_KEYS = ("k1", "k2", "k3", "k4")
+_TANGENTIAL_KEYS = ("p1", "p2")
+_BLENDER = "transforms_train.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class Transforms:
-    """What a transforms.json holds.
-
-    Attributes:
-      path: the file.
-      frames: in the order of the file.
-      points_path: the .ply that the file names, if any.
-    """
-
-    path: Path
-    frames: tuple[Frame, ...]
-    points_path: Path | None
+def find_transforms(folder: Path) -> list[Path]:
+    """The transforms file of a folder; in Blender's layout that for training and that for testing; or none."""
+    if (folder / "transforms.json").is_file():
+        return [folder / "transforms.json"]
+    if not (folder / _BLENDER).is_file():
+        return []
+    # The field tests on `test`; `val` is for choosing settings, and stands in where there is no other.
+    others = (folder / f"transforms_{name}.json" for name in ("test", "val"))
+    return [folder / _BLENDER, *[path for path in others if path.is_file()][:1]]
 
 
-def load_transforms(path: Path | str) -> Transforms:
+def load_transforms(path: Path | str) -> Source:
     """Reads the cameras of a transforms.json. No picture is opened.
 
     Args:
-      path: file to read.
+      path: file to read, or folder with transforms.json, or with Blender's transforms_train.json and
+        transforms_test.json.
 
     Returns:
       One frame per entry of `frames`.
@@ -91,50 +52,94 @@ def load_transforms(path: Path | str) -> Transforms:
       ['images/0001.jpg']
     """
     path = Path(path)
-    top = load_json(path)
-    entries = top.get("frames")
-    if not isinstance(entries, list):
-        raise InputError(f"{path}: field 'frames' must be a list, got {type(entries).__name__}")
-    if not entries:
-        raise InputError(f"{path}: field 'frames' is empty")
-    frames = tuple(_frame(path, top, i, entry) for i, entry in enumerate(entries))
-    points = top.get("ply_file_path")
-    if points is not None and not isinstance(points, str):
-        raise InputError(f"{path}: field 'ply_file_path' must be a string, got {points!r}")
-    return Transforms(path, frames, path.parent / points if points else None)
+    files = [path] if path.is_file() else find_transforms(path)
+    if not files:
+        raise InputError(f"{path}: holds neither transforms.json nor {_BLENDER}")
+    contents = [load_json(file) for file in files]
+    notes: list[str] = []
+    frames: list[Frame] = []
+    for k, (file, top) in enumerate(zip(files, contents, strict=True)):
+        entries = top.get("frames")
+        if not isinstance(entries, list):
+            raise InputError(f"{file}: field 'frames' must be a list, got {type(entries).__name__}")
+        if not entries:
+            raise InputError(f"{file}: field 'frames' is empty")
+        held_out = bool(k) if len(files) > 1 else None
+        frames += [_frame(file, top, i, entry, held_out) for i, entry in enumerate(entries)]
+    unused = files[0].parent / "transforms_val.json"
+    if len(files) > 1 and unused.is_file() and unused not in files:
+        notes.append(f"{unused.name} is not used.")
+    points = _points(files[0], contents[0], notes)
+    kind = " and ".join(file.name for file in files)
+    return Source(kind, files[0], tuple(frames), points, tuple(notes))
 
 
-def _frame(path: Path, top: dict[str, Any], index: int, entry: Any) -> Frame:
+def _frame(path: Path, top: dict[str, Any], index: int, entry: Any, held_out: bool | None) -> Frame:
     where = f"{path}: frame {index}"
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected an object, got {type(entry).__name__}")
-    file_path = entry.get("file_path")
-    if not isinstance(file_path, str) or not file_path:
-        raise InputError(f"{where}: field 'file_path' must be a string, got {file_path!r}")
+    file_path = _text(where, entry, "file_path")
+    if not file_path:
+        raise InputError(f"{where}: field 'file_path' must be a string, got {entry.get('file_path')!r}")
     where += f" ({file_path!r})"
-    both = {**top, **entry}
-    model = both.get("camera_model", "OPENCV")
-    if model not in _PINHOLE_MODELS or both.get("is_fisheye"):
-        shown = "is_fisheye" if both.get("is_fisheye") else repr(model)
-        raise InputError(
-            f"{where}: camera model {shown} is not supported, expected one of {', '.join(_PINHOLE_MODELS)}"
-        )
-    settings = {}
-    for key in ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y", *DISTORTION_KEYS):
-        if both.get(key) is not None:
-            settings[key] = _number(where, key, both[key])
-    for key in ("fl_x", "fl_y", "w", "h", "camera_angle_x", "camera_angle_y"):
-        if key in settings and not settings[key] > 0:
-            raise InputError(f"{where}: field {key!r} must be positive, got {settings[key]}")
-        if key.startswith("camera_angle") and not settings.get(key, 1.0) < math.pi:
-            raise InputError(f"{where}: field {key!r} is in radians and must be below pi, got {settings[key]}")
+    mask = _text(where, entry, "mask_path")
     return Frame(
         name=file_path.removeprefix("./"),
-        path=_picture(path.parent, file_path),
-        viewmat=_viewmat(where, entry.get("transform_matrix")),
-        distortion=tuple(settings.get(key, 0.0) for key in DISTORTION_KEYS),
-        settings=settings,
+        path=_beside(path, file_path),
+        viewmat=viewmat_from_opengl(f"{where}: field 'transform_matrix'", entry.get("transform_matrix")),
+        camera=_camera(where, {**top, **entry}),
         where=where,
+        mask_path=_beside(path, mask) if mask else None,
+        held_out=_held_out(path, top, file_path) if held_out is None else held_out,
+    )
+
+
+def _text(where: str, entry: dict[str, Any], key: str) -> str | None:
+    value = entry.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{where}: field {key!r} must be a string, got {value!r}")
+    return value
+
+
+def _beside(path: Path, name: str) -> Path:
+    """The path that a name in the file means; backslashes may separate its folders."""
+    return path.parent / name.replace("\\", "/")
+
+
+def _held_out(path: Path, top: dict[str, Any], file_path: str) -> bool | None:
+    """What nerfstudio's lists of file names say about a frame; None where there are none."""
+    lists = {}
+    for name in ("train", "val", "test"):
+        names = top.get(f"{name}_filenames")
+        if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            raise InputError(f"{path}: field '{name}_filenames' must be a list of strings")
+        lists[name] = names
+    if lists["train"] is not None:
+        return file_path not in lists["train"]
+    if lists["val"] is None and lists["test"] is None:
+        return None
+    return file_path in {*(lists["val"] or ()), *(lists["test"] or ())}
+
+
+def _camera(where: str, given: dict[str, Any]) -> Camera:
+    keys = (*_CAMERA_KEYS, *_RADIAL_KEYS, *_TANGENTIAL_KEYS)
+    values = {key: _number(where, key, given[key]) for key in keys if given.get(key) is not None}
+    for key in _POSITIVE_KEYS:
+        if key in values and not values[key] > 0:
+            raise InputError(f"{where}: field {key!r} must be positive, got {values[key]}")
+        if key.startswith("camera_angle") and not values.get(key, 1.0) < math.pi:
+            raise InputError(f"{where}: field {key!r} is in radians and must be below pi, got {values[key]}")
+    if "fl_x" not in values and "camera_angle_x" not in values:
+        raise InputError(f"{where}: needs fl_x or camera_angle_x")
+    model = given.get("camera_model", "OPENCV")
+    if model not in (*_PERSPECTIVE, *_FISHEYE):
+        expected = ", ".join((*_PERSPECTIVE, *_FISHEYE))
+        raise InputError(f"{where}: camera model {model!r} is not supported, expected one of {expected}")
+    k1, k2, k3, k4 = (values.pop(key, 0.0) for key in _RADIAL_KEYS)
+    p1, p2 = (values.pop(key, 0.0) for key in _TANGENTIAL_KEYS)
+    fisheye = model in _FISHEYE or given.get("is_fisheye")
+    return Camera(
+        **values, lens=Lens("equidistant" if fisheye else "perspective", (k1, k2, k3, k4), tangential=(p1, p2))
     )
 
 
@@ -144,36 +149,30 @@ def _number(where: str, key: str, value: Any) -> float:
     return float(value)
 
 
-def _picture(folder: Path, file_path: str) -> Path:
-    """The file that `file_path` means: an ending may be missing, and a backslash may separate folders."""
-    names = [file_path, file_path.replace("\\", "/")]
-    for name in names:
-        for ending in ("", *EXTENSIONS):
-            candidate = folder / (name + ending)
-            if candidate.is_file():
-                return candidate
-    return folder / file_path
+def _points(path: Path, top: dict[str, Any], notes: list[str]) -> PointCloud | None:
+    """The points of the file's own .ply, else those of nerfstudio's COLMAP model in the same folder."""
+    name = _text(str(path), top, "ply_file_path")
+    if name:
+        file = _beside(path, name)
+        if file.is_file():
+            cloud = load_points(file)
+            if len(cloud.points):
+                return cloud
+        problem = "empty" if file.is_file() else "missing"
+        notes.append(f"The point cloud {file.name} is {problem}.")
+    if top.get("applied_transform") is not None and find_models(path.parent):
+        cloud = load_colmap(path.parent).points
+        if cloud is not None:
+            notes.append("The points are those of the COLMAP model in the folder, moved by 'applied_transform'.")
+            return PointCloud(_moved(path, top, cloud.points), cloud.colors)
+    return None
 
 
-def _viewmat(where: str, value: Any) -> np.ndarray:
-    """World to camera in OpenCV axes (y down, z forward) from camera to world in OpenGL axes (y up, z back)."""
-    where = f"{where}: field 'transform_matrix'"
-    try:
-        matrix = np.array(value, np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{where} must be a 4x4 matrix of numbers") from None
-    if matrix.shape not in ((4, 4), (3, 4)):
-        raise InputError(f"{where} must be a 4x4 matrix, got shape {list(matrix.shape)}")
-    if not np.isfinite(matrix).all():
-        raise InputError(f"{where} holds values that are not finite: {matrix[~np.isfinite(matrix)][0]}")
-    rotation = matrix[:3, :3] * np.array([1.0, -1.0, -1.0])
-    if np.linalg.det(rotation) <= 0:
-        raise InputError(f"{where} is a reflection or singular (determinant {np.linalg.det(rotation):.3g}), expected 1")
-    left, singular, right = np.linalg.svd(rotation)
-    if np.abs(singular - 1.0).max() > _ORTHONORMAL_TOLERANCE:
-        raise InputError(f"{where} is no rotation: it stretches by {singular.round(3).tolist()}, expected 1")
-    nearest = left @ right  # rounding noise of the file is removed
-    viewmat = np.eye(4)
-    viewmat[:3, :3] = nearest.T
-    viewmat[:3, 3] = -nearest.T @ matrix[:3, 3]
-    return viewmat
+def _moved(path: Path, top: dict[str, Any], points: np.ndarray) -> np.ndarray:
+    """Points of COLMAP's world in the world of the file."""
+    where = f"{path}: field 'applied_transform'"
+    # The check is that of a camera's pose; only its axes differ.
+    flip = np.diag([1.0, -1.0, -1.0, 1.0])
+    pose = np.linalg.inv(viewmat_from_opengl(where, top["applied_transform"])) @ flip
+    scale = _number(str(path), "applied_scale", top.get("applied_scale", 1.0))
+    return (scale * (points @ pose[:3, :3].T + pose[:3, 3])).astype(points.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -38,27 +39,47 @@ def load_image(path: Path | str) -> np.ndarray:
         raise InputError(f"{path}: unreadable image ({error})") from None
 
 
-def image_size(path: Path | str) -> tuple[int, int]:
-    """Reads (width, height) of a picture without its pixels.
+class ImageHeader(NamedTuple):
+    """What a picture says of itself.
+
+    Attributes:
+      width: in pixels, as stored.
+      height: in pixels.
+      has_alpha: whether pixels may be transparent.
+    """
+
+    width: int
+    height: int
+    has_alpha: bool
+
+
+def image_header(path: Path | str) -> ImageHeader:
+    """Reads size and kind of a picture without its pixels.
 
     Args:
       path: file to read.
 
     Returns:
-      Width and height in pixels.
+      The header.
 
     Raises:
       InputError: where the file cannot be read as a picture.
 
     Example:
-      >>> image_size("photo.png")
-      (270, 480)
+      >>> image_header("photo.png").width
+      270
     """
     try:
         with Image.open(path) as image:
-            return image.size
-    except (OSError, SyntaxError, ValueError) as error:
+            return ImageHeader(*image.size, _has_alpha(image))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: unreadable image ({error})") from None
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
 
 
 def _to_8_bit(image: Image.Image) -> np.ndarray:
@@ -68,8 +89,7 @@ def _to_8_bit(image: Image.Image) -> np.ndarray:
         return np.repeat(((grey + 128) // 257).astype(np.uint8)[..., None], 3, -1)
     if image.mode == "F":
         raise ValueError("floating-point pixels have no agreed range")
-    transparent = image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
-    return np.asarray(image.convert("RGBA" if transparent else "RGB"))
+    return np.asarray(image.convert("RGBA" if _has_alpha(image) else "RGB"))
 
 
 def composite(image: np.ndarray, background: np.ndarray) -> np.ndarray:
@@ -96,11 +116,11 @@ def downscaled(image: np.ndarray, factor: int) -> np.ndarray:
     """Shrinks a picture by an integer factor: the mean over the area of each new pixel.
 
     Args:
-      image: uint8 [H, W, 3].
+      image: uint8 [H, W, 3] or [H, W].
       factor: at least 1. Where it does not divide the size, the new size is rounded down and the areas are stretched.
 
     Returns:
-      uint8 [H // factor, W // factor, 3].
+      uint8 [H // factor, W // factor, 3], or without the last axis.
 
     Example:
       >>> downscaled(np.zeros((960, 540, 3), np.uint8), 2).shape

@@ -13,6 +13,7 @@ import tyro
 from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
+from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.ply import load_ply
@@ -32,14 +33,18 @@ INTERRUPTED = 130
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train splats from a folder of photographs with known cameras (transforms.json)."""
+    """Train splats from a folder of photographs with known cameras (transforms.json, COLMAP, Blender or LLFF)."""
 
     capture: Input
-    """Folder of the capture, or its .json file."""
+    """Folder of the capture, its .json file, or the folder of a COLMAP model."""
     out: Path
     """Folder for the results."""
     downscale: int = 1
     """Shrink the photographs by this factor."""
+    alpha: Alpha = "blend"
+    """What transparency means: the background shows through (blend), or the pixel does not count (mask)."""
+    memory: float = DEFAULT_MEMORY / 2**30
+    """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
     resume: bool = False
     """Go on from the checkpoint in the folder of results, with the same settings."""
     overwrite: bool = False
@@ -67,6 +72,8 @@ class Train:
             self.out,
             dataclasses.replace(self.config, strategy=strategy),
             downscale=self.downscale,
+            alpha=self.alpha,
+            memory=int(self.memory * 2**30),
             existing=existing,
             checkpoint_every=self.checkpoint_every,
         )
@@ -80,7 +87,7 @@ class Render:
     scene: Input
     """A .ply of splats, or the folder of results of a training."""
     cameras: Path
-    """transforms.json, or the folder of a capture."""
+    """Folder of a capture, or its .json file."""
     out: Path
     """Folder for the pictures."""
     downscale: int = 1
@@ -149,6 +156,7 @@ class Eval:
             path,
             downscale=_first(self.downscale, trained.get("downscale"), 1),
             background=tuple(background) if background else None,
+            alpha=_first(trained.get("alpha"), "blend"),
         )
         splats = load_ply(ply)
         evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import _check
+from jaxsplat.data.depths import ViewDepths
 
 _CELL = 8
 """Side in pixels of the cells in which points hide each other."""
@@ -77,6 +79,31 @@ def sparse_depths(
         if len(seen) > per_view:
             seen = np.sort(rng.choice(seen, per_view, replace=False))
         pixels[view, : len(seen)], depths[view, : len(seen)], weights[view, : len(seen)] = xy[seen], z[seen], 1.0
+    return SparseDepths(jnp.asarray(pixels), jnp.asarray(depths), jnp.asarray(weights))
+
+
+def known_depths(views: Sequence[ViewDepths], *, scale: float, per_view: int = 1024, seed: int = 0) -> SparseDepths:
+    """Depths that structure from motion found in each view, as training takes them.
+
+    Args:
+      views: of a capture.
+      scale: of the normalised scene, in world units.
+      per_view: most points of a view; a random part where there are more.
+      seed: of that choice.
+
+    Returns:
+      V views of `per_view` rows, weight 1 where they hold a point; depths in units of the normalised scene.
+
+    Example:
+      >>> known_depths(capture.depths, scale=job.normalization.scale).depths.shape
+      (50, 1024)
+    """
+    rng = np.random.default_rng(seed)
+    pixels, depths, weights = (np.zeros((len(views), per_view, *tail), np.float32) for tail in ((2,), (), ()))
+    for i, view in enumerate(views):
+        count = min(len(view.depths), per_view)
+        chosen = np.sort(rng.choice(len(view.depths), count, replace=False))
+        pixels[i, :count], depths[i, :count], weights[i, :count] = view.pixels[chosen], view.depths[chosen] / scale, 1.0
     return SparseDepths(jnp.asarray(pixels), jnp.asarray(depths), jnp.asarray(weights))
 
 

@@ -57,7 +57,7 @@ def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, bac
       backend: renderer.
 
     Returns:
-      PSNR and SSIM of pictures clipped to 0..1.
+      PSNR and SSIM of pictures clipped to 0..1; pixels that the capture's masks hide do not count.
 
     Example:
       >>> evaluate(load_ply("point_cloud.ply"), capture).psnr
@@ -71,7 +71,9 @@ def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, bac
     for i in held_out_views(capture):
         image = render(splats, jnp.asarray(cameras.viewmats[i : i + 1]), jnp.asarray(cameras.Ks[i : i + 1]))[0]
         truth = jnp.asarray(capture.images[i]).astype(image.dtype) / 255.0
-        views.append(ViewMetrics(cameras.names[i], float(losses.psnr(image, truth)), float(losses.ssim(image, truth))))
+        masks = None if capture.masks is None else jnp.asarray(capture.masks[i])
+        psnr, ssim = losses.psnr(image, truth, masks=masks), losses.ssim(image, truth, masks=masks)
+        views.append(ViewMetrics(cameras.names[i], float(psnr), float(ssim)))
         images.append(to_uint8(np.asarray(image)))
     means = np.mean([(view.psnr, view.ssim) for view in views], 0)
     return Evaluation(float(means[0]), float(means[1]), tuple(views), np.stack(images))
@@ -98,13 +100,15 @@ def save_pictures(folder: Path, evaluation: Evaluation, capture: Capture) -> Non
       >>> save_pictures(Path("pictures"), evaluate(splats, capture), capture)
     """
     for view, image, i in zip(evaluation.views, evaluation.images, held_out_views(capture), strict=True):
-        truth = capture.images[i]
-        save_image(folder / picture_name(view.name), np.concatenate([truth, image, error_map(truth, image)], 1))
+        truth, error = capture.images[i], error_map(capture, int(i), image)
+        save_image(folder / picture_name(view.name), np.concatenate([truth, image, error], 1))
 
 
-def error_map(truth: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """Mean absolute difference of the channels, four times enlarged: uint8 [H, W, 3], white is large."""
-    error = np.abs(truth.astype(np.float32) - image.astype(np.float32)).mean(-1, keepdims=True)
+def error_map(capture: Capture, view: int, image: np.ndarray) -> np.ndarray:
+    """Mean absolute difference of the channels where pixels count, enlarged: uint8 [H, W, 3], white is large."""
+    error = np.abs(capture.images[view].astype(np.float32) - image.astype(np.float32)).mean(-1, keepdims=True)
+    if capture.masks is not None:
+        error *= capture.masks[view][..., None]
     return np.repeat(np.clip(error * _ERROR_GAIN, 0, 255).astype(np.uint8), 3, -1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,17 @@ import numpy as np
 from jaxsplat.data.capture import Capture
 from jaxsplat.data.initial import random_points
 from jaxsplat.data.normalize import Normalization, normalization
+from jaxsplat.data.pictures import Images
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
 from jaxsplat.train.config import TrainConfig
-from jaxsplat.train.depth import sparse_depths
+from jaxsplat.train.depth import known_depths, sparse_depths
+from jaxsplat.train.feed import Feed, as_arrays, view_of_step
 from jaxsplat.train.objective import Batch
 from jaxsplat.train.state import TrainState, init_state
 from jaxsplat.train.step import lacks_room, make_room, make_train_step
 from jaxsplat.types import Splats
 
-_ORDER_STREAM = 0x0DDE2
 _SECONDS_A_CALL = 0.5
 _MOST_STEPS_A_CALL = 1000
 
@@ -32,7 +33,7 @@ class Job(NamedTuple):
 
     Attributes:
       state: before the first step.
-      views: the training views.
+      views: the training views; pictures that do not fit into memory are left in their files, as `Images`.
       normalization: from the world of the capture.
       notes: what the user should know.
     """
@@ -74,32 +75,56 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     Example:
       >>> job = prepare(load_capture("captures/fox", downscale=2), TrainConfig())
     """
-    normal = normalization(capture.cameras.viewmats)
+    points = None if capture.points is None else capture.points.points
+    normal = normalization(capture.cameras.viewmats, points)
     training = ~capture.held_out
     viewmats = normal.viewmats(capture.cameras.viewmats[training])
-    Ks, images = capture.cameras.Ks[training], capture.images[training]
+    Ks = capture.cameras.Ks[training]
+    images: Any = capture.images[training]
+    masks: Any = None if capture.masks is None else capture.masks[training]
+    alphas: Any = None if capture.alphas is None else capture.alphas[training]
     notes = []
     if capture.points is not None:
         cloud = PointCloud(normal.points(capture.points.points), capture.points.colors)
     else:
         count = min(config.initial_points, config.strategy.cap)
-        cloud = random_points(viewmats, Ks, images, count=count, seed=config.seed)
+        cloud = random_points(viewmats, Ks, images, count=count, masks=masks, seed=config.seed)
         notes.append(f"The capture has no points: {count:,} random ones are used.")
-    views = Batch(jnp.asarray(images), jnp.asarray(viewmats), jnp.asarray(Ks))
+    views = Batch(images, jnp.asarray(viewmats), jnp.asarray(Ks), masks=masks)
+    if config.random_background:
+        views = views._replace(alphas=alphas)
     if config.views_per_step > len(viewmats):
         raise InputError(f"views_per_step is {config.views_per_step}, but there are {len(viewmats)} training views")
     if config.depth_weight:
         if capture.points is None:
             raise InputError("depth_weight needs a capture with sparse points, and this one has none")
         height, width = images.shape[1:3]
-        views = views._replace(depths=sparse_depths(cloud.points, viewmats, Ks, width=width, height=height))
+        if capture.depths is None:
+            depths = sparse_depths(cloud.points, viewmats, Ks, width=width, height=height)
+        else:
+            depths = known_depths([capture.depths[i] for i in np.flatnonzero(training)], scale=normal.scale)
+        views = views._replace(depths=depths)
     state = init_state(config, cloud.points, cloud.colors, views=len(viewmats))
     if state.extras is not None:
         views = views._replace(index=jnp.arange(len(viewmats), dtype=jnp.int32))
+    if isinstance(images, Images) and images.capacity < len(images):
+        notes.append("The pictures do not fit into the memory for them: they are read again as they are needed.")
+    else:
+        views = as_arrays(views)
     return Job(state, views, normal, tuple(notes))
 
 
-def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], tuple[TrainState, Summary]]:
+class RunSteps(Protocol):
+    """The compiled loop."""
+
+    def __call__(
+        self, state: TrainState, views: Batch, steps: int, *, rows: np.ndarray | None = None
+    ) -> tuple[TrainState, Summary]:
+        """Does some steps; `rows` [V] says which row of `views` holds each training view, if not all are there."""
+        ...
+
+
+def make_train_steps(config: TrainConfig) -> RunSteps:
     """Makes the compiled loop `run(state, views, steps) -> (state, summary)`; the state is donated.
 
     The views of each step follow from the key and the number of the step alone, so the result does not depend on how
@@ -118,14 +143,14 @@ def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], 
     """
     step = make_train_step(config)
 
-    def body(views: Batch, carry: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
+    def body(views: Batch, rows: jax.Array, carry: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         state, total = carry
-        state, metrics = step(state, batch_of_step(state, views, config.views_per_step))
+        state, metrics = step(state, batch_of_step(state, views, rows, config.views_per_step))
         stuck = metrics.stuck.astype(jnp.int32)
         now = Summary(metrics.loss, metrics.psnr, metrics.dead, stuck, metrics.denied)
         return state, jax.tree.map(jnp.add, total, now)
 
-    def run(state: TrainState, views: Batch, steps: jax.Array) -> tuple[TrainState, Summary]:
+    def run(state: TrainState, views: Batch, rows: jax.Array, steps: jax.Array) -> tuple[TrainState, Summary]:
         zero = jnp.zeros((), state.splats.means.dtype)
         none = jnp.zeros((), jnp.int32)
         carry = (state, Summary(zero, zero, none, none, none))
@@ -135,31 +160,32 @@ def make_train_steps(config: TrainConfig) -> Callable[[TrainState, Batch, int], 
             def goes_on(carry: tuple[TrainState, Summary]) -> jax.Array:
                 return (carry[0].step < first + steps) & ~lacks_room(carry[0], config.strategy)
 
-            state, total = jax.lax.while_loop(goes_on, lambda carry: body(views, carry), carry)
+            state, total = jax.lax.while_loop(goes_on, lambda carry: body(views, rows, carry), carry)
             steps = jnp.maximum(state.step - first, 1)
         else:
-            state, total = jax.lax.fori_loop(0, steps, lambda _, carry: body(views, carry), carry)
+            state, total = jax.lax.fori_loop(0, steps, lambda _, carry: body(views, rows, carry), carry)
         return state, total._replace(loss=total.loss / steps, psnr=total.psnr / steps)
 
     compiled = jax.jit(run, donate_argnums=0)
-    return lambda state, views, steps: compiled(state, views, np.int32(steps))
+
+    def call(
+        state: TrainState, views: Batch, steps: int, *, rows: np.ndarray | None = None
+    ) -> tuple[TrainState, Summary]:
+        all_rows = np.arange(len(views.viewmats), dtype=np.int32)
+        return compiled(state, views, all_rows if rows is None else rows, np.int32(steps))
+
+    return call
 
 
-def batch_of_step(state: TrainState, views: Batch, size: int) -> Batch:
-    """The pictures that the next step learns from."""
-    count = len(views.viewmats)
+def batch_of_step(state: TrainState, views: Batch, rows: jax.Array, size: int) -> Batch:
+    """The pictures that the next step learns from; `rows` [V] says where in `views` each training view is."""
+    count = len(rows)
     if size == 1:
-        view = view_of_step(state.key, state.step, count)
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, view, 1), views)
+        row = rows[view_of_step(state.key, state.step, count)]
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, row, 1), views)
     places = state.step * size + jnp.arange(size)
-    chosen = jax.vmap(lambda place: view_of_step(state.key, place, count))(places)
+    chosen = rows[jax.vmap(lambda place: view_of_step(state.key, place, count))(places)]
     return jax.tree.map(lambda leaf: leaf[chosen], views)
-
-
-def view_of_step(key: jax.Array, step: jax.Array, views: int) -> jax.Array:
-    """Which view a step learns from: every view once an epoch, in an order that is new each epoch."""
-    epoch_key = jax.random.fold_in(jax.random.fold_in(key, _ORDER_STREAM), step // views)
-    return jax.random.permutation(epoch_key, views)[step % views]
 
 
 def train_steps(
@@ -187,13 +213,16 @@ def train_steps(
       >>> state = train_steps(job.state, job.views, config)
     """
     run = make_train_steps(config)
+    feed = Feed(views, state.key, views_per_step=config.views_per_step)
     done = int(state.step)
     size = 1
     while done < config.steps:
         size = min(size, config.steps - done, _MOST_STEPS_A_CALL)
         size = min([size, *(every - done % every for every in pause_every)])
         began = time.monotonic()
-        state, summary = run(state, views, size)
+        loaded = feed.at(done)
+        size = min(size, loaded.end - done)
+        state, summary = run(state, loaded.views, size, rows=loaded.rows)
         size, done = int(state.step) - done, int(state.step)
         state = make_room(state, config)
         if report is not None and not report(state, summary):

@@ -136,10 +136,11 @@ def _worst(evaluation: Evaluation, capture: Capture) -> str:
     indices = held_out_views(capture)
     blocks = []
     for rank in order:
-        view, image, truth = evaluation.views[rank], evaluation.images[rank], np.asarray(capture.images[indices[rank]])
+        view, image, index = evaluation.views[rank], evaluation.images[rank], int(indices[rank])
+        pictures = (capture.images[index], image, error_map(capture, index, image))
         figures = "".join(
             f'<figure><img src="{_inline(picture)}" alt="{name}"></figure>'
-            for name, picture in (("photograph", truth), ("render", image), ("error", error_map(truth, image)))
+            for name, picture in zip(("photograph", "render", "error"), pictures, strict=True)
         )
         caption = f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}"
         blocks.append(f'<figcaption>{_text(caption)}</figcaption><div class="row">{figures}</div>')

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from jaxsplat.data.capture import Capture, load_capture
+from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
 from jaxsplat.io.files import InputError, load_json, save_json
 from jaxsplat.io.ply import save_ply
 from jaxsplat.train.checkpoint import load_checkpoint, load_settings, save_checkpoint, stored_rows
@@ -55,6 +56,8 @@ def train_capture(
     config: TrainConfig,
     *,
     downscale: int = 1,
+    alpha: Alpha = "blend",
+    memory: int = DEFAULT_MEMORY,
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
@@ -69,6 +72,8 @@ def train_capture(
       out: folder of results.
       config: settings.
       downscale: integer factor by which the photographs are shrunk.
+      alpha: what their transparency means: the background shows through, or the pixel does not count.
+      memory: bound in bytes on the pictures that are kept. The result does not depend on it.
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.
@@ -84,10 +89,10 @@ def train_capture(
       >>> train_capture(Path("captures/fox"), Path("out"), TrainConfig(), downscale=2).evaluation.psnr
     """
     _check_folder(out, existing)
-    capture = load_capture(path, downscale=downscale, background=config.background)
+    capture = load_capture(path, downscale=downscale, background=config.background, alpha=alpha, memory=memory)
     background = (float(capture.background[0]), float(capture.background[1]), float(capture.background[2]))
     config = dataclasses.replace(config, background=background)
-    settings = _settings(path, downscale, config, capture)
+    settings = _settings(path, downscale, alpha, config, capture)
     if existing == "resume":
         _check_same_run(out, settings)
     job = prepare(capture, config)
@@ -239,13 +244,17 @@ def _clear(out: Path) -> None:
     shutil.rmtree(out / PICTURES, ignore_errors=True)
 
 
-def _settings(path: Path, downscale: int, config: TrainConfig, capture: Capture) -> dict[str, Any]:
+def _settings(path: Path, downscale: int, alpha: Alpha, config: TrainConfig, capture: Capture) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for array in (capture.images, capture.cameras.viewmats, capture.cameras.Ks, capture.held_out):
+    for array in (capture.cameras.viewmats, capture.cameras.Ks, capture.held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
+    for file in capture.files:
+        with file.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
     return {
         "capture": str(path.resolve()),
         "downscale": downscale,
+        "alpha": alpha,
         "fingerprint": digest.hexdigest(),
         "config": {
             **json.loads(json.dumps(dataclasses.asdict(config))),
@@ -275,7 +284,7 @@ def _introduce(capture: Capture, job: Job, tell: Callable[[str], None]) -> None:
     cameras = capture.cameras
     training = int((~capture.held_out).sum())
     tell(
-        f"{len(cameras.names)} images of {cameras.width}x{cameras.height}: {training} for training, "
+        f"{capture.kind}: {len(cameras.names)} images of {cameras.width}x{cameras.height}, {training} for training, "
         f"{len(cameras.names) - training} held out."
     )
     for note in (*capture.notes, *job.notes):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jaxsplat.io.files import InputError
-from jaxsplat.io.images import composite, downscaled, image_size, load_image, save_image
+from jaxsplat.io.images import composite, downscaled, image_header, load_image, save_image
 
 GREY = np.array([[0, 50, 255], [7, 128, 200]], np.uint8)
 COLOR = np.random.default_rng(0).integers(0, 256, (2, 3, 4), dtype=np.uint8)
@@ -75,7 +75,7 @@ def test_pictures_survive_writing(tmp_path):
     assert (load_image(tmp_path / "deep" / "a.png") == image).all()
     save_image(tmp_path / "b.png", image / 255.0)
     assert (load_image(tmp_path / "b.png") == image).all()
-    assert image_size(tmp_path / "b.png") == (3, 2)
+    assert image_header(tmp_path / "b.png")[:2] == (3, 2)
 
 
 def test_values_out_of_range_are_clipped_when_written(tmp_path):

@@ -45,6 +45,25 @@ def test_psnr_is_that_of_the_picture(tmp_path):
     np.testing.assert_allclose(result.psnr, np.mean([view.psnr for view in result.views]), rtol=1e-6)
 
 
+def test_hidden_pixels_change_no_figure(tmp_path):
+    capture = captured(tmp_path, random_splats(50))
+    splats = random_splats(50, seed=1)
+    masks = np.ones((10, 20, 24), bool)
+    masks[:, 12:, 5:] = False
+    spoiled = np.where(masks[..., None], capture.images, 255 - np.asarray(capture.images))
+    results = [
+        evaluate(splats, dataclasses.replace(capture, images=images, masks=masks))
+        for images in (np.asarray(capture.images), spoiled)
+    ]
+    assert results[0].views == results[1].views
+    error = (results[0].images[1].astype(float) - capture.images[8])[masks[8]] / 255
+    np.testing.assert_allclose(results[0].views[1].psnr, -10 * np.log10((error**2).mean()), atol=0.05)
+    assert evaluate(splats, dataclasses.replace(capture, images=spoiled)).views != results[0].views
+    save_pictures(tmp_path / "pictures", results[0], dataclasses.replace(capture, masks=masks))
+    _, _, shown = np.split(np.asarray(Image.open(tmp_path / "pictures" / "images_008.png")), 3, 1)
+    assert shown.any() and not shown[~masks[8]].any()
+
+
 def test_pictures_show_truth_render_and_error_side_by_side(tmp_path):
     capture = captured(tmp_path, random_splats(50))
     result = evaluate(random_splats(50, seed=1), capture)

@@ -124,8 +124,9 @@ def test_needles_become_rounder_and_splats_fainter_where_the_loss_says_so():
 
 def test_every_view_is_used_once_an_epoch_when_several_share_a_step():
     views = Batch(jnp.zeros((6, 1, 1, 3)), jnp.zeros((6, 4, 4)), jnp.zeros((6, 3, 3)), jnp.arange(6))
-    state = start()
-    orders = [np.asarray(batch_of_step(state._replace(step=jnp.int32(k)), views, 2).index) for k in range(6)]
+    state, rows = start(), jnp.arange(6)
+    steps = [state._replace(step=jnp.int32(k)) for k in range(6)]
+    orders = [np.asarray(batch_of_step(state, views, rows, 2).index) for state in steps]
     for epoch in (orders[:3], orders[3:]):
         assert sorted(np.concatenate(epoch).tolist()) == list(range(6))
 
