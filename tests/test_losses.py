@@ -62,7 +62,7 @@ def test_the_kernel_equals_plain_jax_in_double_precision_whatever_the_size(shape
 
     def value_and_gradients(dtype):
         arrays = [jnp.asarray(a, dtype) for a in (x, y, weights)]
-        return jax.value_and_grad(lambda *a: losses._weighted_ssim(losses._WINDOW, *a), (0, 1, 2))(*arrays)
+        return jax.value_and_grad(lambda *a: losses._weighted_ssim(losses._WINDOWS["gaussian"], *a), (0, 1, 2))(*arrays)
 
     single = value_and_gradients(jnp.float32)
     with double_precision():
