@@ -13,9 +13,10 @@ import tyro
 from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
+from jaxsplat.io.commands import Convert, Export, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
-from jaxsplat.io.ply import load_ply
+from jaxsplat.io.splats import load_splats
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import MCMC
@@ -69,7 +70,7 @@ class Render:
     """Render splats from the cameras of a capture, or along a smooth path through them."""
 
     scene: Input
-    """A .ply of splats, or the folder of results of a training."""
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
     cameras: Path
     """transforms.json, or the folder of a capture."""
     out: Path
@@ -92,7 +93,7 @@ class Render:
         if self.video is not None:
             check_video_name(self.video)
         ply, trained = _scene(self.scene)
-        splats = load_ply(ply)
+        splats = load_splats(ply)
         cameras = load_cameras(self.cameras, downscale=self.downscale)
         if self.path:
             cameras = smooth_path(cameras, self.path)
@@ -117,7 +118,7 @@ class Eval:
     """Compare splats with the held-out photographs of a capture: PSNR and SSIM."""
 
     scene: Input
-    """A .ply of splats, or the folder of results of a training."""
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
     capture: Path | None = None
     """Capture; by default that of the training."""
     downscale: int | None = None
@@ -139,7 +140,7 @@ class Eval:
             downscale=_first(self.downscale, trained.get("downscale"), 1),
             background=tuple(background) if background else None,
         )
-        splats = load_ply(ply)
+        splats = load_splats(ply)
         evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))
         for view in evaluation.views:
             print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
@@ -181,6 +182,9 @@ Command = (
     | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Convert, tyro.conf.subcommand("convert")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
 )
 
 
