@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from jaxsplat.data.demo import make_demo_capture
 from jaxsplat.io.commands import Convert, Export, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
+from jaxsplat.io.sog import META
 from jaxsplat.io.splats import load_splats
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
@@ -25,6 +27,8 @@ from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictur
 from jaxsplat.train.path import smooth_path
 from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
 from jaxsplat.train.step import make_renderer
+from jaxsplat.viewer.command import HOST, PORT, TrainingViewer, serve
+from jaxsplat.viewer.frame import Up
 
 Settings = Annotated[TrainConfig, tyro.conf.arg(name="")]
 Input = tyro.conf.Positional[Path]
@@ -47,6 +51,10 @@ class Train:
     """Replace the results of an earlier run."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
+    viewer: bool = False
+    """Show the scene in a web browser while it is trained."""
+    viewer_port: int = PORT
+    """Port of the viewer; the next free one where it is in use."""
     config: Settings = dataclasses.field(default_factory=TrainConfig)
 
     def __call__(self) -> int:
@@ -54,14 +62,19 @@ class Train:
         if self.resume and self.overwrite:
             raise InputError("give either --resume or --overwrite, not both")
         existing: Existing = "resume" if self.resume else "overwrite" if self.overwrite else "refuse"
-        result = train_capture(
-            self.capture,
-            self.out,
-            self.config,
-            downscale=self.downscale,
-            existing=existing,
-            checkpoint_every=self.checkpoint_every,
-        )
+        with contextlib.ExitStack() as stack:
+            watcher = None
+            if self.viewer:
+                watcher = stack.enter_context(TrainingViewer(self.viewer_port, self.config.antialiased))
+            result = train_capture(
+                self.capture,
+                self.out,
+                self.config,
+                downscale=self.downscale,
+                existing=existing,
+                checkpoint_every=self.checkpoint_every,
+                watcher=watcher,
+            )
         return INTERRUPTED if result.evaluation is None else 0
 
 
@@ -152,6 +165,40 @@ class Eval:
 
 
 @dataclasses.dataclass(frozen=True)
+class View:
+    """Look at a scene in a web browser; the pictures are rendered here."""
+
+    scene: Input
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
+    cameras: Path | None = None
+    """Capture whose cameras can be chosen, and where the view begins."""
+    up: Up | None = None
+    """The axis that points up; by default that of the cameras, or -y without any."""
+    background: tuple[float, float, float] | None = None
+    """Colour in 0..1; by default that of the training, or black."""
+    antialiased: bool | None = None
+    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    port: int = PORT
+    """Port to listen on; the next free one where it is in use."""
+    host: str = HOST
+    """Address to listen on; with 0.0.0.0 other machines can look on too."""
+
+    def __call__(self) -> int:
+        """Runs the command until it is interrupted; returns the exit code."""
+        ply, trained = _scene(self.scene)
+        serve(
+            load_splats(ply),
+            self.cameras,
+            background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            up=self.up,
+            host=self.host,
+            port=self.port,
+        )
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Demo:
     """Make a small capture by ray tracing, train it for about a minute, and show how good it is."""
 
@@ -181,6 +228,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[View, tyro.conf.subcommand("view")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Info, tyro.conf.subcommand("info")]
@@ -201,8 +249,8 @@ def run(arguments: list[str] | None) -> int:
 
 
 def _scene(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The .ply, and what the config.json beside it says about its training."""
-    ply = path / SPLATS if path.is_dir() else path
+    """The file of splats, and what the config.json beside it says about its training."""
+    ply = path / SPLATS if path.is_dir() and not (path / META).is_file() else path
     settings = saved_settings(ply.parent) or {}
     config = settings.get("config", {})
     return ply, {**settings, **{key: config.get(key) for key in ("background", "antialiased")}}

@@ -25,6 +25,7 @@ from jaxsplat.train.evaluate import Evaluation, as_json, evaluate, save_pictures
 from jaxsplat.train.loop import Job, Summary, prepare, train_steps, world_splats
 from jaxsplat.train.progress import Progress
 from jaxsplat.train.state import TrainState
+from jaxsplat.train.watch import Watcher, shown_splats
 
 CONFIG, CHECKPOINT, SPLATS, METRICS, PICTURES = (
     "config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures",
@@ -54,6 +55,7 @@ def train_capture(
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
+    watcher: Watcher | None = None,
 ) -> Result:
     """Trains a capture and leaves point_cloud.ply, metrics.json, pictures, config.json and a checkpoint.
 
@@ -68,6 +70,7 @@ def train_capture(
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.
+      watcher: is told about twice a second how the scene looks, and may pause the training.
 
     Returns:
       The figures.
@@ -88,11 +91,13 @@ def train_capture(
         _check_same_run(out, settings)
     job = prepare(capture, config)
     _introduce(capture, job, tell)
+    if watcher is not None:
+        watcher.begin(capture, shown_splats(job.state, job.normalization))
     state = load_checkpoint(out / CHECKPOINT, job.state) if existing == "resume" else job.state
     if existing != "resume":
         _clear(out)
         save_json(out / CONFIG, settings)
-    state, seconds, interrupted = _train(state, job, config, out, settings, checkpoint_every)
+    state, seconds, interrupted = _train(state, job, config, out, settings, checkpoint_every, watcher)
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
@@ -110,7 +115,13 @@ def train_capture(
 
 
 def _train(
-    state: TrainState, job: Job, config: TrainConfig, out: Path, settings: dict[str, Any], checkpoint_every: int
+    state: TrainState,
+    job: Job,
+    config: TrainConfig,
+    out: Path,
+    settings: dict[str, Any],
+    checkpoint_every: int,
+    watcher: Watcher | None,
 ) -> tuple[TrainState, float, bool]:
     """Trains with a live line and checkpoints; says how long it took and whether it was interrupted."""
     progress = Progress(total=config.steps, done=int(state.step))
@@ -129,6 +140,10 @@ def _train(
             if done % checkpoint_every == 0 and done < config.steps:
                 save_checkpoint(out / CHECKPOINT, state, settings)
                 saved = done
+            if watcher is not None:
+                caption = f"step {done:,} of {config.steps:,}, {int(state.num_splats):,} splats"
+                watcher.update(shown_splats(state, job.normalization), caption=caption)
+                watcher.wait_while_paused(lambda: bool(stop))
             return not stop
 
         state = train_steps(state, job.views, config, report=report, pause_every=checkpoint_every)
