@@ -53,7 +53,26 @@ def test_a_run_leaves_splats_figures_and_pictures(finished):
     assert {path.name for path in (out / "pictures").iterdir()} == {"images_000.png", "images_008.png"}
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path, monkeypatch):
+class Recorder:
+    """A watcher that keeps what it is shown."""
+
+    def __init__(self):
+        self.seen, self.captions, self.waits = [], [], 0
+
+    def begin(self, capture, splats):
+        self.cameras = capture.cameras
+        self.seen.append(splats)
+
+    def update(self, splats, *, caption):
+        self.seen.append(splats)
+        self.captions.append(caption)
+
+    def wait_while_paused(self, stopped):
+        assert not stopped()
+        self.waits += 1
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits_watched_or_not(folder, finished, tmp_path, monkeypatch):
     out = tmp_path / "out"
     save = run_module.save_checkpoint
 
@@ -66,11 +85,18 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
     assert train(folder, out).evaluation is None
     assert {path.name for path in out.iterdir()} == {"config.json", "checkpoint.npz"}
     monkeypatch.undo()
-    result = train(folder, out, existing="resume")
+    watcher = Recorder()
+    result = train(folder, out, existing="resume", watcher=watcher)
     assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
     assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
     with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
         assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "settings")
+    # What the watcher was shown is in the world of the capture, and stays as it was while the training goes on.
+    last = load_ply(out / "point_cloud.ply")
+    assert (watcher.seen[-1].means[: len(last.means)] == last.means).all()
+    assert all(splats.means.shape == (120, 3) for splats in watcher.seen)
+    assert watcher.waits == len(watcher.captions) >= 1 and watcher.captions[-1].startswith("step 20 of 20, ")
+    assert len(watcher.cameras.names) == 10
 
 
 def test_resuming_a_finished_run_evaluates_it_again(folder, finished):

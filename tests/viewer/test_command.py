@@ -11,50 +11,10 @@ import time
 import pytest
 
 from jaxsplat.cli import main
-from jaxsplat.data.capture import load_capture
-from jaxsplat.io.splats import load_splats, save_splats
-from jaxsplat.strategy import MCMC
-from jaxsplat.train.config import TrainConfig
-from jaxsplat.train.run import train_capture
+from jaxsplat.io.splats import save_splats
 from tests.train.scenes import random_splats, write_capture
 from tests.viewer.browser import element, open_page, wait_until
 from tests.viewer.scenes import HEIGHT, WIDTH, hues, three_splats
-
-SMALL = TrainConfig(steps=6, sh_degree=1, initial_points=60, strategy=MCMC(cap=60))
-
-
-class Recorder:
-    """A watcher that pauses once, until it is looked at."""
-
-    def __init__(self):
-        self.seen, self.cameras, self.waits = [], None, 0
-
-    def begin(self, capture, splats):
-        self.cameras = capture.cameras
-        self.seen.append(splats)
-
-    def update(self, splats, *, caption):
-        self.seen.append(splats)
-        self.caption = caption
-
-    def wait_while_paused(self, stopped):
-        assert not stopped()
-        self.waits += 1
-
-
-def test_a_watched_training_ends_with_the_same_bits(tmp_path):
-    capture = write_capture(tmp_path / "c")
-    watcher = Recorder()
-    for name, who in (("alone", None), ("watched", watcher)):
-        train_capture(capture, tmp_path / name, SMALL, downscale=2, watcher=who)
-    files = [(tmp_path / name / "point_cloud.ply").read_bytes() for name in ("alone", "watched")]
-    assert files[0] == files[1]
-    assert watcher.cameras.names == load_capture(capture, downscale=2).cameras.names
-    assert watcher.waits >= 1 and watcher.caption.startswith("step 6 of 6, ")
-    # What was handed over is in the world of the capture, and stays as it was while the training goes on.
-    last = load_splats(tmp_path / "watched" / "point_cloud.ply")
-    assert (watcher.seen[-1].means[: len(last.means)] == last.means).all()
-    assert all(splats.means.shape == (60, 3) for splats in watcher.seen)
 
 
 def test_without_its_package_the_viewer_says_what_to_install(tmp_path, monkeypatch, capsys):
