@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,8 +42,8 @@ class Rows(NamedTuple):
 
 def to_splats(rows: Rows) -> Splats:
     """Makes splats of arrays, in float32."""
-    splats = Splats(*(jnp.asarray(np.asarray(leaf, np.float32)) for leaf in rows))
-    return splats._replace(sh_dc=splats.sh_dc[:, None, :])
+    rows = rows._replace(sh_dc=rows.sh_dc[:, None, :])
+    return Splats(*(jnp.asarray(np.asarray(leaf, np.float32)) for leaf in rows))
 
 
 def to_rows(function: str, splats: Splats) -> Rows:
@@ -62,12 +63,12 @@ def to_rows(function: str, splats: Splats) -> Rows:
 
 def dc_from_rgb(rgb: np.ndarray) -> np.ndarray:
     """Degree-0 coefficients of colours in 0..1, as arrays."""
-    return np.asarray(rgb_to_sh(jnp.asarray(rgb, jnp.float32)))
+    return np.asarray(rgb_to_sh(cast(jax.Array, rgb.astype(np.float32))))  # plain arithmetic, which NumPy does at once
 
 
 def rgb_from_dc(sh_dc: np.ndarray) -> np.ndarray:
     """Colours of degree-0 coefficients, as arrays; not clamped."""
-    return np.asarray(sh_to_rgb(jnp.asarray(sh_dc)))
+    return np.asarray(sh_to_rgb(cast(jax.Array, sh_dc)))
 
 
 def drawable(rows: Rows) -> np.ndarray:

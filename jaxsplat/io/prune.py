@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from jaxsplat.io.arrays import drawable, to_rows
+from jaxsplat.io.arrays import Rows, drawable, to_rows, to_splats
 from jaxsplat.io.files import InputError
 from jaxsplat.types import Splats
 
@@ -96,8 +95,7 @@ def prune(splats: Splats, rule: Prune) -> Pruned:
             shown = " ".join(f"{v:g}" for v in np.atleast_1d(limit))
             dropped.append(Dropped(f"{words} {shown}", int(keep.sum() - kept.sum())))
             keep = kept
-    index = np.flatnonzero(keep)
-    return Pruned(jax.tree.map(lambda leaf: leaf[index], splats), tuple(dropped))
+    return Pruned(to_splats(Rows(*(leaf[keep] for leaf in rows))), tuple(dropped))
 
 
 def _cross_section(scales: np.ndarray) -> np.ndarray:

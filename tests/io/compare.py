@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat.types import Splats
@@ -28,7 +29,7 @@ def assert_near(a: Splats, b: Splats, **limits: float) -> None:
 
 def taken(splats: Splats, rows: np.ndarray) -> Splats:
     """Some rows of a scene."""
-    return jax.tree.map(lambda leaf: leaf[rows], splats)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), splats)
 
 
 def _unit(quats: np.ndarray) -> np.ndarray:
