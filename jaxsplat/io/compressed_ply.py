@@ -44,20 +44,20 @@ def unpack(path: Path | str, elements: dict[str, dict[str, np.ndarray]]) -> Rows
       InputError: naming what is missing.
     """
     vertex, chunk = elements["vertex"], elements.get("chunk", {})
-    missing = [name for name in _PACKED if name not in vertex] + [n for n in _RANGES[:12] if n not in chunk]
+    names = _RANGES if any(name in chunk for name in _RANGES[12:]) else _RANGES[:12]  # older files have no colours
+    missing = [name for name in _PACKED if name not in vertex] + [name for name in names if name not in chunk]
     if missing:
         raise InputError(f"{path}: a compressed PLY that lacks the properties {', '.join(missing)}")
     count = len(vertex[_PACKED[0]])
     chunks = len(chunk["min_x"])
     if chunks * _CHUNK < count:
         raise InputError(f"{path}: {chunks} chunks of {_CHUNK} splats, fewer than its {count} splats")
-    names = [name for name in _RANGES if name in chunk]
     ranges = np.stack([chunk[name] for name in names], 1).astype(np.float64)
     ranges = ranges[np.arange(count) // _CHUNK].reshape(count, len(names) // 6, 2, 3)
     words = [vertex[name].astype(np.uint32) for name in _PACKED]
     color = _split(words[3], _COLOR_BITS)
     rgb = color[:, :3]
-    if ranges.shape[1] == 3:  # older files have colours in 0..1
+    if ranges.shape[1] == 3:  # else colours in 0..1
         rgb = _between(ranges[:, 2], rgb)
     coefficients = elements.get("sh", {})
     if coefficients and len(next(iter(coefficients.values()))) != count:

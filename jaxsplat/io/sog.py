@@ -47,6 +47,8 @@ class _Pictures:
     def __init__(self, path: Path, meta: dict[str, Any], read: Callable[[str], bytes]) -> None:
         self.path, self.meta, self.read = path, meta, read
         self.count = self.field("count", int)
+        if self.count < 0:
+            raise InputError(f"{path}: {META} field 'count' must be at least 0, got {self.count}")
 
     def field(self, name: str, kind: Any) -> Any:
         """A value of meta.json, for example 'means.files'."""
@@ -73,7 +75,7 @@ class _Pictures:
         try:
             with Image.open(io.BytesIO(_part(self.path, name, self.read))) as image:
                 return np.asarray(image.convert("RGBA"))
-        except (OSError, SyntaxError, ValueError) as error:
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"{self.path}: {name}: unreadable image ({error})") from None
 
     def rows(self, part: str, which: int = 0) -> np.ndarray:

@@ -35,6 +35,12 @@ def test_what_is_written_is_read_again_within_half_a_step(tmp_path, rest, count)
     assert_near(found, splats, **half_step(splats))
 
 
+def test_coefficients_beyond_the_range_are_clamped(tmp_path):
+    splats = random_splats(3)
+    found, _ = written(tmp_path, splats._replace(sh_rest=jnp.where(splats.sh_rest > 0, 9.0, -9.0)))
+    assert np.unique(np.asarray(found.sh_rest)).tolist() == [-4.0, 4.0]
+
+
 def test_neighbours_share_a_chunk_so_that_steps_are_small(tmp_path):
     splats = random_splats(4096, rest=0)
     found, splats = written(tmp_path, splats)
@@ -60,16 +66,24 @@ def test_older_files_without_a_range_of_colors_have_them_in_the_unit_range(tmp_p
         f"property uint packed_{name}\n" for name in ("position", "rotation", "scale", "color")
     )
     ranges = np.array([1, 2, 3, 5, 6, 7, -4, -4, -4, -2, -2, -2], "<f4")
-    words = np.array([2047 << 21 | 1023 << 11, 512 << 20 | 512 << 10 | 512, 2047, 255 << 24 | 51 << 8 | 128], "<u4")
+    words = np.array([2047 << 21 | 2047, 512 << 20 | 512 << 10 | 512, 2047, 255 << 24 | 51 << 8 | 128], "<u4")
     data = header.encode() + b"end_header\n" + ranges.tobytes() + words.tobytes()
     (tmp_path / "a.ply").write_bytes(data)
     splats = load_ply(tmp_path / "a.ply")
-    assert splats.means.tolist() == [[5, 6, 3]]
+    assert splats.means.tolist() == [[5, 2, 7]]
     assert splats.log_scales.tolist() == [[-4, -4, -2]]
     np.testing.assert_allclose(splats.quats, [[1, 0, 0, 0]], atol=1e-3)
     np.testing.assert_allclose(0.5 + 0.28209479 * splats.sh_dc[0, 0], [1.0, 0.0, 0.2], atol=1e-6)
     (tmp_path / "b.ply").write_bytes(data.replace(b"packed_scale", b"packed_sizes"))
     with pytest.raises(InputError, match="b.ply: a compressed PLY that lacks the properties packed_scale"):
+        load_ply(tmp_path / "b.ply")
+
+
+def test_a_range_that_is_not_whole_is_refused(tmp_path):
+    save_splats(tmp_path / "a.compressed.ply", random_splats(3))
+    data = (tmp_path / "a.compressed.ply").read_bytes().replace(b"float min_g", b"float min_q")
+    (tmp_path / "b.ply").write_bytes(data)
+    with pytest.raises(InputError, match="b.ply: a compressed PLY that lacks the properties min_g"):
         load_ply(tmp_path / "b.ply")
 
 

@@ -50,8 +50,8 @@ def test_every_value_of_a_small_scene_is_where_the_format_puts_it(tmp_path):
         "l": [[[255, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 0, 0]]], "u": [[[255, 0, 0], [0, 128, 0]], [[0] * 3] * 2],
         "s": [[[0, 255, 51], [0] * 3], [[0] * 3] * 2],
         "q": [[[255, 127, 128, 252], [0, 128, 127, 255]], [[128] * 3 + [254]] * 2],
-        "c": [[[0, 255, 51, 255], [0, 0, 0, 0]], [[0, 0, 0, 128]] * 2], "i": [[[1, 0, 0], [0, 0, 0]], [[0] * 3] * 2],
-        "n": [[[k % 256, 0, 255] for k in range(192)]],
+        "c": [[[0, 255, 51, 255], [0, 0, 0, 0]], [[0, 0, 0, 128]] * 2], "i": [[[1, 0, 0], [0, 1, 0]], [[0] * 3] * 2],
+        "n": [[[k % 256 if row < 4 else 200 + k % 3, 0, 255] for k in range(192)] for row in range(5)],
     }  # fmt: skip
     with zipfile.ZipFile(tmp_path / "a.sog", "w") as archive:
         archive.writestr("meta.json", json.dumps(meta))
@@ -69,7 +69,7 @@ def test_every_value_of_a_small_scene_is_where_the_format_puts_it(tmp_path):
     opacities = 1 / (1 + np.exp(-np.asarray(splats.logit_opacities)))
     np.testing.assert_allclose(opacities, [254.75 / 255, 0.25 / 255, 128 / 255], rtol=1e-4)
     np.testing.assert_allclose(splats.sh_rest[0], 2 * book[[[3, 0, 255], [4, 0, 255], [5, 0, 255]]], rtol=1e-5)
-    np.testing.assert_allclose(splats.sh_rest[1, :, 0], 2 * book[:3], rtol=1e-5)
+    np.testing.assert_allclose(splats.sh_rest[1, :, 0], 2 * book[200:203], rtol=1e-5)
 
 
 def test_a_real_bundle_is_read():
@@ -111,6 +111,7 @@ def test_a_folder_and_its_meta_are_the_same_scene(folder):
         (lambda m: m.pop("version"), "SOG version None"),
         (lambda m: m.pop("quats"), "no usable field 'quats.files', got None"),
         (lambda m: m.update(count=4000), "means: 3136 pixels for 4000 splats"),
+        (lambda m: m.update(count=-1), "'count' must be at least 0, got -1"),
         (lambda m: m["scales"].update(codebook=[1.0]), "'scales.codebook' must be 256 numbers, got 1 values"),
         (lambda m: m["means"].update(files=["means_l.webp"]), "has no part file 1 of means"),
         (lambda m: m["shN"].update(bands=3), "SH centroids is 512 wide, expected 960"),
