@@ -1,4 +1,4 @@
-"""The command `jaxsplat`: train, render, eval, demo."""
+"""The command `jaxsplat`: train, render, eval, view, demo; convert, info, export."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ LAYERS = (
     {"projection", "tiles", "rasterize"},
     {"rendering"},
     {"strategy", "optim"},
-    {"train"},
+    {"train", "viewer"},
     {"nn"},
-    {"cli", "viewer"},
+    {"cli"},
     {"__main__"},
 )
 # These know nothing of rendering.

@@ -11,3 +11,7 @@ from jaxsplat.io.ply import load_ply as load_ply
 from jaxsplat.io.ply import load_points as load_points
 from jaxsplat.io.ply import save_ply as save_ply
 from jaxsplat.io.ply import save_points as save_points
+from jaxsplat.io.splats import SplatFile as SplatFile
+from jaxsplat.io.splats import load_splats as load_splats
+from jaxsplat.io.splats import read_splats as read_splats
+from jaxsplat.io.splats import save_splats as save_splats

@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import _check
+from jaxsplat.io.arrays import Rows, SplatFile, dc_from_rgb, to_rows, to_splats
+from jaxsplat.io.compressed_ply import unpack
 from jaxsplat.io.files import InputError, atomic_write
-from jaxsplat.io.ply_format import read_vertices
-from jaxsplat.sh import rgb_to_sh
+from jaxsplat.io.ply_format import Table, read_elements, read_vertices, rest_coefficients, write_tables
+from jaxsplat.io.quantize import to_bytes
 from jaxsplat.types import Splats
 
-_REST_SIZES = {3 * (degree + 1) ** 2 - 3 for degree in range(5)}
+_DC = ["f_dc_0", "f_dc_1", "f_dc_2"]
+_RGB = ["red", "green", "blue"]
+_SCALES = ["scale_0", "scale_1", "scale_2"]
+_QUATS = ["rot_0", "rot_1", "rot_2", "rot_3"]
+_GEOMETRY = ["x", "y", "z", "opacity", *_SCALES, *_QUATS]
 
 
 class PointCloud(NamedTuple):
@@ -30,7 +34,7 @@ class PointCloud(NamedTuple):
 
 
 def load_ply(path: Path | str) -> Splats:
-    """Reads splats from a .ply file of any property order, byte order and SH degree.
+    """Reads splats from a .ply file of any property order, byte order and SH degree, PlayCanvas's compressed form too.
 
     Args:
       path: file to read.
@@ -46,36 +50,37 @@ def load_ply(path: Path | str) -> Splats:
       >>> splats.means.shape
       (1000, 3)
     """
-    columns = read_vertices(path)
-    has_colors = all(name in columns for name in ("red", "green", "blue"))
-    color_names = ["f_dc_0", "f_dc_1", "f_dc_2"]
-    needed = ["x", "y", "z", "opacity", *(f"scale_{i}" for i in range(3)), *(f"rot_{i}" for i in range(4))]
-    missing = [name for name in needed if name not in columns]
-    if not has_colors:
-        missing += [name for name in color_names if name not in columns]
+    return read_ply(path).splats
+
+
+def read_ply(path: Path | str) -> SplatFile:
+    """Reads splats as `load_ply` does, and says what else the file holds."""
+    elements = read_elements(path, "chunk", "vertex", "sh")
+    columns = elements.get("vertex")
+    if columns is None:
+        raise InputError(f"{path}: has no element 'vertex'")
+    if "packed_position" in columns:
+        return SplatFile(to_splats(unpack(path, elements)), "PlayCanvas compressed PLY")
+    missing = [name for name in _GEOMETRY if name not in columns]
+    colors = _DC if all(name in columns for name in _DC) else _RGB
+    if any(name not in columns for name in colors):
+        missing += [name for name in _DC if name not in columns]
     if missing:
         raise InputError(
             f"{path}: no splats, perhaps a mesh or a point cloud: it lacks the properties {', '.join(missing)}"
         )
-    if all(name in columns for name in color_names):
-        sh_dc = _stack(columns, color_names)
-    else:
-        sh_dc = np.asarray(rgb_to_sh(jnp.asarray(_rgb(columns))))
-    rest = sum(name.startswith("f_rest_") for name in columns)
-    if rest not in _REST_SIZES or any(f"f_rest_{i}" not in columns for i in range(rest)):
-        raise InputError(
-            f"{path}: {rest} properties f_rest_*, expected f_rest_0 onwards and one of {sorted(_REST_SIZES)}"
-        )
-    count = len(columns["x"])
-    sh_rest = _stack(columns, [f"f_rest_{i}" for i in range(rest)]).reshape(count, 3, rest // 3)
-    return Splats(
-        means=jnp.asarray(_stack(columns, ["x", "y", "z"])),
-        quats=jnp.asarray(_stack(columns, [f"rot_{i}" for i in range(4)])),
-        log_scales=jnp.asarray(_stack(columns, [f"scale_{i}" for i in range(3)])),
-        logit_opacities=jnp.asarray(columns["opacity"].astype(np.float32)),
-        sh_dc=jnp.asarray(sh_dc[:, None, :]),
-        sh_rest=jnp.asarray(sh_rest.transpose(0, 2, 1)),
+    rows = Rows(
+        means=_stack(columns, ["x", "y", "z"]),
+        quats=_stack(columns, _QUATS),
+        log_scales=_stack(columns, _SCALES),
+        logit_opacities=columns["opacity"].astype(np.float32),
+        sh_dc=_stack(columns, _DC) if colors is _DC else dc_from_rgb(_rgb(columns)),
+        sh_rest=rest_coefficients(path, columns, len(columns["x"])),
     )
+    used = {*_GEOMETRY, *colors, "nx", "ny", "nz"}
+    others = [name for name in columns if name not in used and not name.startswith("f_rest_")]
+    notes = (f"Properties that are no part of a splat: {', '.join(others)}.",) if others else ()
+    return SplatFile(to_splats(rows), "PLY", notes)
 
 
 def save_ply(path: Path | str, splats: Splats) -> None:
@@ -92,38 +97,16 @@ def save_ply(path: Path | str, splats: Splats) -> None:
     Example:
       >>> save_ply("point_cloud.ply", splats)
     """
-    _check.shapes(
-        "save_ply",
-        means=(splats.means, "N 3"),
-        quats=(splats.quats, "N 4"),
-        log_scales=(splats.log_scales, "N 3"),
-        logit_opacities=(splats.logit_opacities, "N"),
-        sh_dc=(splats.sh_dc, "N 1 3"),
-        sh_rest=(splats.sh_rest, "N R 3"),
-    )
-    means, quats, log_scales, logits, sh_dc, sh_rest = (np.asarray(leaf, np.float32) for leaf in splats)
-    count = len(means)
-    rest = sh_rest.transpose(0, 2, 1).reshape(count, 3 * sh_rest.shape[1])
-    names = [
-        "x",
-        "y",
-        "z",
-        "nx",
-        "ny",
-        "nz",
-        "f_dc_0",
-        "f_dc_1",
-        "f_dc_2",
-        *(f"f_rest_{i}" for i in range(rest.shape[1])),
-    ]
-    names += ["opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"]
-    parts = (means, np.zeros_like(means), sh_dc[:, 0], rest, logits[:, None], log_scales, quats)
-    table = np.concatenate(parts, 1).astype("<f4")
-    properties = "".join(f"property float {name}\n" for name in names)
-    header = f"ply\nformat binary_little_endian 1.0\nelement vertex {count}\n{properties}end_header\n"
+    rows = to_rows("save_ply", splats)
+    count = len(rows.means)
+    rest = rows.sh_rest.transpose(0, 2, 1).reshape(count, 3 * rows.sh_rest.shape[1])
+    names = ["x", "y", "z", "nx", "ny", "nz", *_DC, *(f"f_rest_{i}" for i in range(rest.shape[1]))]
+    names += ["opacity", *_SCALES, *_QUATS]
+    normals = np.zeros_like(rows.means)
+    parts = (rows.means, normals, rows.sh_dc, rest, rows.logit_opacities[:, None], rows.log_scales, rows.quats)
+    table = Table("vertex", names, ["float"] * len(names), np.concatenate(parts, 1).astype("<f4"))
     with atomic_write(path) as file:
-        file.write(header.encode())
-        file.write(table.tobytes())
+        write_tables(file, [table])
 
 
 def load_points(path: Path | str) -> PointCloud:
@@ -147,7 +130,7 @@ def load_points(path: Path | str) -> PointCloud:
     if missing:
         raise InputError(f"{path}: no points: it lacks the properties {', '.join(missing)}")
     points = _stack(columns, ["x", "y", "z"])
-    known = all(name in columns for name in ("red", "green", "blue"))
+    known = all(name in columns for name in _RGB)
     colors = _rgb(columns) if known else np.full_like(points, 0.5)
     finite = np.isfinite(points).all(1)
     return PointCloud(points[finite], colors[finite])
@@ -166,17 +149,10 @@ def save_points(path: Path | str, cloud: PointCloud) -> None:
     Example:
       >>> save_points("points3d.ply", PointCloud(points, colors))
     """
-    fields = [(name, "<f4") for name in "xyz"] + [(name, "u1") for name in ("red", "green", "blue")]
-    table = np.zeros(len(cloud.points), np.dtype(fields))
-    for i, name in enumerate("xyz"):
-        table[name] = cloud.points[:, i]
-    for i, name in enumerate(("red", "green", "blue")):
-        table[name] = np.round(np.clip(cloud.colors[:, i], 0.0, 1.0) * 255.0)
-    kinds = "".join(f"property {'float' if kind == '<f4' else 'uchar'} {name}\n" for name, kind in fields)
+    positions = np.ascontiguousarray(cloud.points, "<f4").view("u1").reshape(len(cloud.points), 12)
+    table = np.concatenate([positions, to_bytes(cloud.colors * 255.0)], 1)
     with atomic_write(path) as file:
-        header = f"ply\nformat binary_little_endian 1.0\nelement vertex {len(table)}\n{kinds}end_header\n"
-        file.write(header.encode())
-        file.write(table.tobytes())
+        write_tables(file, [Table("vertex", ["x", "y", "z", *_RGB], ["float"] * 3 + ["uchar"] * 3, table)])
 
 
 def _stack(columns: dict[str, np.ndarray], names: list[str]) -> np.ndarray:
@@ -189,4 +165,4 @@ def _rgb(columns: dict[str, np.ndarray]) -> np.ndarray:
     """Colours in 0..1: whole numbers are scaled by their type's range, floats are taken as they are."""
     kind = columns["red"].dtype
     scale = 1.0 if kind.kind == "f" else float(np.iinfo(kind).max)
-    return _stack(columns, ["red", "green", "blue"]) / np.float32(scale)
+    return _stack(columns, _RGB) / np.float32(scale)

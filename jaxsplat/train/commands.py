@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
@@ -14,9 +15,11 @@ from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
 from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
+from jaxsplat.io.commands import Convert, Export, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
-from jaxsplat.io.ply import load_ply
+from jaxsplat.io.sog import META
+from jaxsplat.io.splats import load_splats
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import MCMC, Default, Fixed
@@ -25,6 +28,8 @@ from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictur
 from jaxsplat.train.path import Flight, camera_path
 from jaxsplat.train.render import make_renderer
 from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
+from jaxsplat.viewer.command import HOST, PORT, TrainingViewer, serve
+from jaxsplat.viewer.frame import Up
 
 Settings = Annotated[TrainConfig, tyro.conf.arg(name="")]
 Input = tyro.conf.Positional[Path]
@@ -57,6 +62,10 @@ class Train:
     """Most splats; by default that of the strategy."""
     mcmc: MCMC = dataclasses.field(default_factory=MCMC)
     default: Default = dataclasses.field(default_factory=Default)
+    viewer: bool = False
+    """Show the scene in a web browser while it is trained."""
+    viewer_port: int = PORT
+    """Port of the viewer; the next free one where it is in use."""
     config: Settings = dataclasses.field(default_factory=TrainConfig)
 
     def __call__(self) -> int:
@@ -67,16 +76,21 @@ class Train:
         if self.cap is not None:
             strategy = dataclasses.replace(strategy, cap=self.cap)
         existing: Existing = "resume" if self.resume else "overwrite" if self.overwrite else "refuse"
-        result = train_capture(
-            self.capture,
-            self.out,
-            dataclasses.replace(self.config, strategy=strategy),
-            downscale=self.downscale,
-            alpha=self.alpha,
-            memory=int(self.memory * 2**30),
-            existing=existing,
-            checkpoint_every=self.checkpoint_every,
-        )
+        with contextlib.ExitStack() as stack:
+            watcher = None
+            if self.viewer:
+                watcher = stack.enter_context(TrainingViewer(self.viewer_port, self.config.antialiased))
+            result = train_capture(
+                self.capture,
+                self.out,
+                dataclasses.replace(self.config, strategy=strategy),
+                downscale=self.downscale,
+                alpha=self.alpha,
+                memory=int(self.memory * 2**30),
+                existing=existing,
+                checkpoint_every=self.checkpoint_every,
+                watcher=watcher,
+            )
         return INTERRUPTED if result.evaluation is None else 0
 
 
@@ -85,7 +99,7 @@ class Render:
     """Render splats from the cameras of a capture, or along a smooth path through them."""
 
     scene: Input
-    """A .ply of splats, or the folder of results of a training."""
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
     cameras: Path
     """Folder of a capture, or its .json file."""
     out: Path
@@ -110,7 +124,7 @@ class Render:
         if self.video is not None:
             check_video_name(self.video)
         ply, trained = _scene(self.scene)
-        splats = load_ply(ply)
+        splats = load_splats(ply)
         cameras = load_cameras(self.cameras, downscale=self.downscale)
         if self.path:
             cameras = camera_path(cameras, self.path, flight=self.flight)
@@ -135,7 +149,7 @@ class Eval:
     """Compare splats with the held-out photographs of a capture: PSNR and SSIM."""
 
     scene: Input
-    """A .ply of splats, or the folder of results of a training."""
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
     capture: Path | None = None
     """Capture; by default that of the training."""
     downscale: int | None = None
@@ -158,7 +172,7 @@ class Eval:
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
         )
-        splats = load_ply(ply)
+        splats = load_splats(ply)
         evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))
         for view in evaluation.views:
             print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
@@ -166,6 +180,40 @@ class Eval:
         if self.out is not None:
             save_json(self.out / "metrics.json", {"splats": len(splats.means), **as_json(evaluation)})
             save_pictures(self.out / PICTURES, evaluation, capture)
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Look at a scene in a web browser; the pictures are rendered here."""
+
+    scene: Input
+    """A file of splats (.ply, .splat, .spz, .sog), or the folder of results of a training."""
+    cameras: Path | None = None
+    """Capture whose cameras can be chosen, and where the view begins."""
+    up: Up | None = None
+    """The axis that points up; by default that of the cameras, or -y without any."""
+    background: tuple[float, float, float] | None = None
+    """Colour in 0..1; by default that of the training, or black."""
+    antialiased: bool | None = None
+    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    port: int = PORT
+    """Port to listen on; the next free one where it is in use."""
+    host: str = HOST
+    """Address to listen on; with 0.0.0.0 other machines can look on too."""
+
+    def __call__(self) -> int:
+        """Runs the command until it is interrupted; returns the exit code."""
+        ply, trained = _scene(self.scene)
+        serve(
+            load_splats(ply),
+            self.cameras,
+            background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            up=self.up,
+            host=self.host,
+            port=self.port,
+        )
         return 0
 
 
@@ -199,7 +247,11 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[View, tyro.conf.subcommand("view")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Convert, tyro.conf.subcommand("convert")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
 )
 
 
@@ -216,8 +268,8 @@ def run(arguments: list[str] | None) -> int:
 
 
 def _scene(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The .ply, and what the config.json beside it says about its training."""
-    ply = path / SPLATS if path.is_dir() else path
+    """The file of splats, and what the config.json beside it says about its training."""
+    ply = path / SPLATS if path.is_dir() and not (path / META).is_file() else path
     settings = saved_settings(ply.parent) or {}
     config = settings.get("config", {})
     return ply, {**settings, **{key: config.get(key) for key in ("background", "antialiased")}}

@@ -29,6 +29,7 @@ from jaxsplat.train.poses import refined_intrinsics, refined_viewmats
 from jaxsplat.train.progress import Progress
 from jaxsplat.train.report import save_report
 from jaxsplat.train.state import TrainState, with_rows
+from jaxsplat.train.watch import Watcher, shown_splats
 
 CONFIG, CHECKPOINT, SPLATS, METRICS, PICTURES, CURVES, REPORT, CAMERAS = (
     "config.json", "checkpoint.npz", "point_cloud.ply", "metrics.json", "pictures", "curves.csv", "report.html",
@@ -61,6 +62,7 @@ def train_capture(
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
+    watcher: Watcher | None = None,
 ) -> Result:
     """Trains a capture and leaves point_cloud.ply, metrics.json, pictures, a report, curves, config.json, a checkpoint.
 
@@ -77,6 +79,7 @@ def train_capture(
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.
+      watcher: is told about twice a second how the scene looks, and may pause the training.
 
     Returns:
       The figures.
@@ -102,10 +105,12 @@ def train_capture(
         job = job._replace(state=_resumed(out, job.state, config))
         history = History(steps=config.steps, rows=load_rows(out / CURVES, until=int(job.state.step)))
         history.resume_at(int(job.state.step))
-    else:
+    if watcher is not None:
+        watcher.begin(capture, shown_splats(job.state, job.normalization))
+    if existing != "resume":
         _clear(out)
         save_json(out / CONFIG, settings)
-    state, seconds, interrupted = _train(job, config, out, settings, checkpoint_every, history)
+    state, seconds, interrupted = _train(job, config, out, settings, checkpoint_every, history, watcher)
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
@@ -138,10 +143,17 @@ def train_capture(
 
 
 def _train(
-    job: Job, config: TrainConfig, out: Path, settings: dict[str, Any], checkpoint_every: int, history: History
+    job: Job,
+    config: TrainConfig,
+    out: Path,
+    settings: dict[str, Any],
+    checkpoint_every: int,
+    history: History,
+    watcher: Watcher | None,
 ) -> tuple[TrainState, float, bool]:
     """Trains with a live line and checkpoints; says how long it took and whether it was interrupted."""
     done = saved = int(job.state.step)
+    full = any(row.denied for row in history.rows)
     progress = Progress(total=config.steps, done=done)
     began = time.monotonic()
 
@@ -152,7 +164,7 @@ def _train(
     with _interrupts() as stop:
 
         def report(state: TrainState, summary: Summary) -> bool:
-            nonlocal saved
+            nonlocal saved, full
             done, splats = int(state.step), int(state.num_splats)
             loss, psnr, denied = float(summary.loss), float(summary.psnr), int(summary.denied)
             progress.update(done, loss=loss, psnr=psnr, splats=splats)
@@ -161,7 +173,8 @@ def _train(
                 progress.note(
                     f"step {done}: all splats are dead; no live one is left to make new ones of, nothing was done."
                 )
-            if denied and not any(row.denied for row in history.rows):
+            if denied and not full:
+                full = True
                 progress.note(
                     f"step {done}: the cap of {config.strategy.cap:,} splats is reached; more were asked for."
                 )
@@ -170,6 +183,10 @@ def _train(
             if done % checkpoint_every == 0 and done < config.steps:
                 save(state)
                 saved = done
+            if watcher is not None:
+                caption = f"step {done:,} of {config.steps:,}, {int(state.num_splats):,} splats"
+                watcher.update(shown_splats(state, job.normalization), caption=caption)
+                watcher.wait_while_paused(lambda: bool(stop))
             return not stop
 
         pauses = (checkpoint_every, history.every)

@@ -113,6 +113,51 @@ def test_a_truncated_file_says_the_numbers(tmp_path, form):
         loaded(tmp_path, data[:-5])
 
 
+@pytest.mark.parametrize("form", ["ascii", "binary_little_endian"])
+def test_a_count_larger_than_the_data_says_the_numbers(tmp_path, form):
+    data = ply([*NEEDED, *COLOR], [range(14)] * 4, form=form).replace(
+        b"\nelement vertex 4", b"\nelement vertex 4000000000"
+    )
+    with pytest.raises(InputError, match="promises 4000000000 rows of element 'vertex', the file ends after 4"):
+        loaded(tmp_path, data)
+
+
+@pytest.mark.parametrize("form", ["ascii", "binary_little_endian"])
+def test_a_list_that_ends_behind_the_file_says_the_numbers(tmp_path, form):
+    names = [*NEEDED, *COLOR]
+    data = ply(names, [range(14)], form=form, extra="property list char uchar marks")
+    with pytest.raises(InputError, match="promises 1 rows of element 'vertex', the file ends after 0"):
+        loaded(tmp_path, data + (b" 3 1" if form == "ascii" else b"\x03\x01"))
+
+
+def test_a_list_of_negative_length_is_damage(tmp_path):
+    data = ply([*NEEDED, *COLOR], [range(14)], extra="property list char uchar marks")
+    with pytest.raises(InputError, match="ends after 0"):
+        loaded(tmp_path, data + b"\xff" + bytes(100))
+    data = ply([*NEEDED, *COLOR], [range(14)], form="ascii", extra="property list char uchar marks")
+    with pytest.raises(InputError, match="has a list of length 'abc'"):
+        loaded(tmp_path, data + b" abc 1")
+
+
+@pytest.mark.parametrize("name", ["minimal_ascii.ply", "minimal_binary.ply"])
+def test_real_files_of_another_order_and_without_normals_are_twins(name):
+    splats = load_ply(shared("data/splats/minimal") / name)
+    twin = load_ply(shared("data/splats/minimal/minimal_binary.ply"))
+    assert splats.means.shape == (3, 3) and splats.sh_rest.shape == (3, 0, 3)
+    for found, expected in zip(splats, twin, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_real_mesh_and_a_real_point_cloud_say_what_is_missing(tmp_path):
+    save_points(tmp_path / "p.ply", PointCloud(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)))
+    with pytest.raises(InputError, match=r"p.ply: no splats.* lacks the properties opacity, scale_0.*rot_3$"):
+        load_ply(tmp_path / "p.ply")
+    mesh = ply(["x", "y", "z"], [[0, 0, 0]] * 3, extra="element face 1\nproperty list uchar int vertex_indices")
+    (tmp_path / "m.ply").write_bytes(mesh + b"\x03" + bytes(12))
+    with pytest.raises(InputError, match="m.ply: no splats.* lacks the properties opacity.*f_dc_2$"):
+        load_ply(tmp_path / "m.ply")
+
+
 def test_a_mesh_or_point_cloud_says_what_is_missing(tmp_path):
     with pytest.raises(InputError, match="no splats, perhaps a mesh or a point cloud: it lacks.* opacity, scale_0"):
         loaded(tmp_path, ply(["x", "y", "z"], [[1, 2, 3]]))
@@ -126,6 +171,7 @@ def test_a_mesh_or_point_cloud_says_what_is_missing(tmp_path):
         (b"ply\nformat ascii 1.0\n", "no line 'end_header'"),
         (b"ply\nelement vertex 0\nend_header\n", "no line 'format'"),
         (b"ply\nformat ascii 1.0\nelement vertex many\nend_header\n", "header line 'element vertex many'"),
+        (b"ply\nformat ascii 1.0\nelement vertex -3\nend_header\n", "header line 'element vertex -3'"),
         (b"ply\nformat ascii 1.0\nproperty quaternion q\nend_header\n", "header line 'property quaternion q'"),
         (b"ply\nformat ascii 1.0\nelement face 0\nend_header\n", "no element 'vertex'"),
         (b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nend_header\nabc\n", "what is no number"),

@@ -13,15 +13,16 @@ from jaxsplat.types import Splats
 
 def random_splats(count: int, *, rest: int = 3, seed: int = 0) -> Splats:
     """Splats of every size and opacity in front of a camera at the origin."""
-    keys = jax.random.split(jax.random.key(seed), 6)
-    return Splats(
-        means=jax.random.normal(keys[0], (count, 3)) * 0.5,
-        quats=jax.random.normal(keys[1], (count, 4)),
-        log_scales=jax.random.normal(keys[2], (count, 3)) * 0.3 - 2.0,
-        logit_opacities=jax.random.normal(keys[3], (count,)) * 2.0,
-        sh_dc=jax.random.normal(keys[4], (count, 1, 3)),
-        sh_rest=jax.random.normal(keys[5], (count, rest, 3)) * 0.1,
+    rng = np.random.default_rng(seed)
+    arrays = (
+        rng.normal(size=(count, 3)) * 0.5,
+        rng.normal(size=(count, 4)),
+        rng.normal(size=(count, 3)) * 0.3 - 2.0,
+        rng.normal(size=count) * 2.0,
+        rng.normal(size=(count, 1, 3)),
+        rng.normal(size=(count, rest, 3)) * 0.1,
     )
+    return Splats(*(jnp.asarray(array, jnp.float32) for array in arrays))
 
 
 def look_at_origin(angle: float, *, distance: float = 3.0, height: float = 0.5) -> np.ndarray:

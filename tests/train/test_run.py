@@ -57,7 +57,26 @@ def test_a_run_leaves_splats_figures_and_pictures(finished):
     assert {path.name for path in (out / "pictures").iterdir()} == {"images_000.png", "images_008.png"}
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path, monkeypatch):
+class Recorder:
+    """A watcher that keeps what it is shown."""
+
+    def __init__(self):
+        self.seen, self.captions, self.waits = [], [], 0
+
+    def begin(self, capture, splats):
+        self.cameras = capture.cameras
+        self.seen.append(splats)
+
+    def update(self, splats, *, caption):
+        self.seen.append(splats)
+        self.captions.append(caption)
+
+    def wait_while_paused(self, stopped):
+        assert not stopped()
+        self.waits += 1
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits_watched_or_not(folder, finished, tmp_path, monkeypatch):
     out = tmp_path / "out"
     save = run_module.save_checkpoint
 
@@ -70,13 +89,20 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, finished, tmp_path,
     assert train(folder, out).evaluation is None
     assert {path.name for path in out.iterdir()} == UNFINISHED
     monkeypatch.undo()
-    result = train(folder, out, existing="resume")
+    watcher = Recorder()
+    result = train(folder, out, existing="resume", watcher=watcher)
     assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
     assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
     rows, whole = (load_rows(folder / "curves.csv", until=20) for folder in (out, finished[0]))
     assert [row[:5] for row in rows] == [row[:5] for row in whole] and [row.step for row in rows] == list(range(1, 21))
     with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
         assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "settings")
+    # What the watcher was shown is in the world of the capture, and stays as it was while the training goes on.
+    last = load_ply(out / "point_cloud.ply")
+    assert (watcher.seen[-1].means[: len(last.means)] == last.means).all()
+    assert all(splats.means.shape == (120, 3) for splats in watcher.seen)
+    assert watcher.waits == len(watcher.captions) >= 1 and watcher.captions[-1].startswith("step 20 of 20, ")
+    assert len(watcher.cameras.names) == 10
 
 
 def test_learned_cameras_are_written_in_the_world_of_the_capture(folder, tmp_path):

@@ -1,0 +1,94 @@
+"""The command view, and the viewer of a training."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from jaxsplat.cli import main
+from jaxsplat.io.splats import save_splats
+from tests.train.scenes import random_splats, write_capture
+from tests.viewer.browser import element, open_page, wait_until
+from tests.viewer.scenes import HEIGHT, WIDTH, hues, three_splats
+
+
+def test_without_its_package_the_viewer_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "viser", None)
+    monkeypatch.delitem(sys.modules, "jaxsplat.viewer.server", raising=False)
+    save_splats(tmp_path / "a.ply", random_splats(3))
+    assert main(["view", str(tmp_path / "a.ply")]) == 1
+    error = capsys.readouterr().err
+    assert "the viewer needs viser; run: pip install 'jaxsplat[viewer]'" in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a command; gives the process and the address of its page."""
+    pytest.importorskip("viser", reason="the package of the viewer is not installed")
+    processes = []
+
+    def start(*arguments):
+        command = [sys.executable, "-u", "-m", "jaxsplat", *map(str, arguments)]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        processes.append(process)
+        for line in process.stdout:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                return process, found[0]
+        raise AssertionError(f"no address; the command ended with {process.wait()}")
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_view_shows_the_whole_scene_until_it_is_interrupted(started, tmp_path):
+    save_splats(tmp_path / "a.spz", three_splats())
+    process, url = started("view", tmp_path / "a.spz", "--port", "8700", "--background", "1", "1", "1")
+    with open_page(url, width=WIDTH, height=HEIGHT) as page:
+        page.wait_for(lambda picture: _has(picture, "red") and _has(picture, "green") and _has(picture, "blue"))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def _has(picture, color):
+    channel = ("red", "green", "blue").index(color)
+    pixels = picture.astype(int)
+    others = [pixels[..., k] for k in range(3) if k != channel]
+    return ((pixels[..., channel] > 180) & (others[0] < 60) & (others[1] < 60)).sum() > 20
+
+
+@pytest.mark.slow
+def test_training_is_seen_paused_and_finished(started, tmp_path):
+    capture = write_capture(tmp_path / "c", size=(96, 80))
+    arguments = ["train", capture, "--out", tmp_path / "o", "--steps", "100000", "--initial-points", "200"]
+    process, url = started(*arguments, "--strategy.cap", "300", "--viewer", "--viewer-port", "8800")
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(process.stdout))
+    reader.start()
+    with open_page(url, width=WIDTH, height=HEIGHT) as page:
+        page.wait_for(lambda picture: set(hues(picture, (500, 400), (480, 500))) != {"black"}, 60)
+        text = "document.body.innerText.match(/step ([\\d,]+) of 100,000/)"
+        wait_until(lambda: page.run(f"({text})?.[1]"), "the caption")
+        page.run(f"{element('Pause training')}.click()")
+        time.sleep(1.2)
+        paused = page.run(f"({text})[1]")
+        time.sleep(1.2)
+        assert page.run(f"({text})[1]") == paused
+        page.run(f"{element('Pause training')}.click()")
+        wait_until(lambda: page.run(f"({text})[1]") != paused, "the training to go on")
+        page.run(f"{element('Pause training')}.click()")
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, "an interrupt ends a pause"
+    reader.join()
+    assert any("continue with --resume" in line for line in lines)
+    assert (tmp_path / "o" / "checkpoint.npz").is_file()
