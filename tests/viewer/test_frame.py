@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat.train.step import make_renderer
+from jaxsplat.train.render import make_renderer
 from jaxsplat.viewer import frame
 from jaxsplat.viewer.frame import Look, View, frame_size, make_frame_renderer
 from tests.train.scenes import random_splats
