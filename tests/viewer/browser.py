@@ -39,7 +39,7 @@ class Page:
         number = next(self.numbers)
         self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self.socket.recv(timeout=30))
+            message = json.loads(self.socket.recv(timeout=60))
             if message.get("method") == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(message["params"]))
             if message.get("id") == number:
@@ -55,7 +55,7 @@ class Page:
         data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
         return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
-    def wait_for(self, test: Callable[[np.ndarray], Any], seconds: float = 30.0) -> np.ndarray:
+    def wait_for(self, test: Callable[[np.ndarray], Any], seconds: float = 60.0) -> np.ndarray:
         """The first picture that passes a test."""
         end = time.monotonic() + seconds
         while True:
@@ -103,7 +103,7 @@ def open_page(url: str, *, width: int = 640, height: int = 480) -> Iterator[Page
                 root.call("Browser.close")
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def _debugging_port(profile: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def element(label: str) -> str:
 
 def wait_until(test: Callable[[], Any], what: str) -> None:
     """Returns when a test is passed."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not test():
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.05)

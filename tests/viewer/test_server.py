@@ -68,6 +68,8 @@ def test_pictures_are_small_while_the_camera_moves_and_full_when_it_is_still(vie
         sizes.append((width, height))
         return render(splats, view, look, width, height)
 
+    wait_until(lambda: not viewer._waiting(), "rest")
+    time.sleep(0.5)  # the last picture may still be on its way
     viewer._render = recorded
     time.sleep(0.5)
     assert not sizes, "nothing is rendered for a camera at rest"
