@@ -4,7 +4,7 @@ Axis letters, used in every docstring and error message:
 
 `...` any leading batch axes; `N` splats; `C` cameras; `H`, `W` image height and width in pixels; `D` colour channels;
 `K` spherical-harmonics coefficients; `T` tiles of one image, row by row (`ceil(H / tile_size) * ceil(W / tile_size)`);
-`M` capacity of a tile list.
+`M` capacity of a tile list. Meshes: `V` vertices; `F` faces; `K` faces kept at a pixel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jaxsplat import _constants as const
 CameraModel = Literal["pinhole", "ortho", "fisheye"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Backend = Literal["auto", "native", "reference"]
+Convention = Literal["opencv", "pytorch3d"]
 
 
 class Projected(NamedTuple):
@@ -132,3 +133,20 @@ class Splats(NamedTuple):
     logit_opacities: jax.Array
     sh_dc: jax.Array
     sh_rest: jax.Array
+
+
+class Fragments(NamedTuple):
+    """The faces of a mesh at each pixel, nearest first. A slot without a face holds -1 everywhere.
+
+    Attributes:
+      pix_to_face: [..., H, W, K] int32, index of the face.
+      zbuf: [..., H, W, K] depth, in world units.
+      bary_coords: [..., H, W, K, 3] barycentric coordinates.
+      dists: [..., H, W, K] squared distance on the screen to the outline of the face, negative inside; in pixels, or in
+        the units of `convention="pytorch3d"`.
+    """
+
+    pix_to_face: jax.Array
+    zbuf: jax.Array
+    bary_coords: jax.Array
+    dists: jax.Array

@@ -1,0 +1,291 @@
+"""Rasterization of triangle meshes: the nearest faces of each pixel."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxsplat import _backend, _check, _ffi, reference_meshes
+from jaxsplat import _constants as const
+from jaxsplat import _triangles as triangles
+from jaxsplat.types import Backend, Convention, Fragments
+
+_NAME = "rasterize_meshes"
+
+
+def rasterize_meshes(
+    verts: jax.Array,
+    faces: jax.Array | None,
+    *,
+    width: int,
+    height: int,
+    faces_per_pixel: int = 1,
+    blur_radius: jax.Array | float = 0.0,
+    perspective_correct: bool = True,
+    clip_barycentric_coords: bool = False,
+    cull_backfaces: bool = False,
+    near_plane: jax.Array | float = 0.0,
+    far_plane: jax.Array | float = const.FAR,
+    first_faces: jax.Array | None = None,
+    face_counts: jax.Array | None = None,
+    clipped_faces_neighbor_idx: jax.Array | None = None,
+    convention: Convention = "opencv",
+    bin_size: int = const.TILE_SIZE,
+    backend: Backend = "auto",
+) -> Fragments:
+    """Finds the `faces_per_pixel` nearest faces of every pixel, by (depth, index), as PyTorch3D's function does.
+
+    A face is seen where it covers the pixel's centre, or comes nearer to it than the square root of `blur_radius`. Of
+    two faces that share an edge, exactly one covers a centre on it. Faces are bucketed exactly, by threads, and none
+    is ever left out for want of room. Not drawn are faces without area and those with a corner that is not finite or
+    not in front of the camera (depth below 1e-8): `clip_faces` cuts those.
+
+    Depths, coordinates and distances have derivatives to `verts` of any order, forward and reverse, computed anew from
+    `pix_to_face`. Which faces are seen is not differentiated.
+
+    Args:
+      verts: [..., V, 3] x and y on the screen and depth, as `project_meshes` returns them; without `faces`,
+        [..., F, 3, 3] the corners of each face.
+      faces: [..., F, 3] integers, corners of each face, or None.
+      width: image width in pixels.
+      height: image height in pixels.
+      faces_per_pixel: K.
+      blur_radius: squared distance on the screen, in the units of `dists`, a scalar or [...].
+      perspective_correct: whether coordinates are those in space instead of those on the screen.
+      clip_barycentric_coords: whether coordinates outside the face are moved to its outline.
+      cull_backfaces: whether faces that turn clockwise on the screen as seen with y down, their back, are left out.
+      near_plane: least depth that is drawn, a scalar or [...], in world units.
+      far_plane: largest depth that is drawn, a scalar or [...].
+      first_faces: [...] integers, where the mesh of each image begins among the faces (0 by default). With
+        `face_counts` this draws many meshes packed into one list; `pix_to_face` counts from the list's beginning.
+      face_counts: [...] integers, number of faces of each image's mesh, where the list is longer.
+      clipped_faces_neighbor_idx: [..., F] integers; the other half of a face that was cut in two, or -1. A pixel that
+        sees both halves keeps the nearer on the screen.
+      convention: "opencv": pixels, +x right, +y down; "pytorch3d": NDC, +x left, +y up, the shorter side from -1 to 1.
+      bin_size: side of a tile in pixels, a multiple of 4 up to 32. It does not change the result.
+      backend: "auto", "native", or "reference": plain JAX, any device and precision, slow.
+
+    Returns:
+      `Fragments`.
+
+    Raises:
+      ValueError: for shapes or settings that do not fit.
+      TypeError: for arrays of a wrong type.
+
+    Example:
+      >>> verts = jnp.array([[2.0, 1.0, 5.0], [30.0, 3.0, 5.0], [4.0, 20.0, 5.0]])
+      >>> rasterize_meshes(verts, jnp.array([[0, 1, 2]]), width=32, height=24).pix_to_face[5, 8]
+      Array([0], dtype=int32)
+    """
+    verts = jnp.asarray(verts)
+    _check_arguments(
+        verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
+    )
+    _check.positive_int(_NAME, width=width, height=height, faces_per_pixel=faces_per_pixel)
+    _check.tile_size(_NAME, bin_size)
+    _check.choice(_NAME, "convention", convention, ("opencv", "pytorch3d"))
+    face_verts = corners(verts, faces).reshape(*_leading(verts, faces), -1, 9)
+    xs, ys = pixel_centres(width, height, convention, face_verts.dtype)
+    chosen = _backend.resolve(_NAME, backend, verts=verts)
+    if chosen == "native":
+        face_verts = face_verts.astype(jnp.float32)
+    limits = limits_of(blur_radius, near_plane, far_plane, dtype=face_verts.dtype)
+    operands = [
+        face_verts,
+        jnp.int32(0) if first_faces is None else first_faces.astype(jnp.int32),
+        jnp.int32(face_verts.shape[-2]) if face_counts is None else face_counts.astype(jnp.int32),
+        jnp.zeros((0,), jnp.int32) if clipped_faces_neighbor_idx is None else clipped_faces_neighbor_idx.astype(jnp.int32),
+        limits, xs, ys,
+    ]  # fmt: skip
+    settings = _Settings(
+        faces_per_pixel, perspective_correct, clip_barycentric_coords, cull_backfaces, bin_size, convention
+    )
+    if chosen == "native":
+        return Fragments(*_rasterize(settings, *_ffi.vary_alike(operands)))
+    return _reference(settings, operands)
+
+
+def corners(verts: jax.Array, faces: jax.Array | None) -> jax.Array:
+    """Gathers the corners of each face: [..., F, 3, 3]. An index out of range gives NaN, and so a face not drawn."""
+    if faces is None:
+        return verts
+    leading, count = _leading(verts, faces), verts.shape[-2]
+    table, index = _flat_index(verts, faces, leading, 2, 2)
+    # The offset of the batch would turn an index that is out of range into a vertex of another mesh.
+    index = jnp.where(jnp.broadcast_to((faces >= 0) & (faces < count), index.shape), index, len(table))
+    return table.at[index].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+
+
+def pixel_centres(width: int, height: int, convention: Convention, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Screen coordinates of the centres of columns [W] and rows [H]."""
+    if convention == "opencv":
+        return jnp.arange(width, dtype=dtype) + 0.5, jnp.arange(height, dtype=dtype) + 0.5
+    return _ndc_centres(width, height, dtype), _ndc_centres(height, width, dtype)
+
+
+def _ndc_centres(size: int, other: int, dtype: Any) -> jax.Array:
+    extent = np.asarray(2.0 * max(size / other, 1.0), dtype)
+    offset = extent / 2
+    # Column 0 is at the largest coordinate.
+    return (extent * jnp.arange(size - 1, -1, -1, dtype=dtype) + offset) / size - offset
+
+
+def limits_of(blur_radius: Any, near_plane: Any, far_plane: Any, *, dtype: Any) -> jax.Array:
+    """[..., 3] blur radius, near and far plane, which decide and have no gradient."""
+    parts = [jnp.asarray(x, dtype) for x in (blur_radius, near_plane, far_plane)]
+    shape = jnp.broadcast_shapes(*(x.shape for x in parts))
+    return lax.stop_gradient(jnp.stack([jnp.broadcast_to(x, shape) for x in parts], -1))
+
+
+class _Settings(NamedTuple):
+    faces_per_pixel: int
+    perspective_correct: bool
+    clip_barycentric_coords: bool
+    cull_backfaces: bool
+    bin_size: int
+    convention: Convention
+
+
+# Own axes of face_verts, first_faces, face_counts, neighbors, limits, xs, ys.
+RANKS = (2, 0, 0, 1, 1, 1, 1)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _rasterize(settings: _Settings, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    shape = (operands[6].shape[-1], operands[5].shape[-1], settings.faces_per_pixel)
+    results = [(shape, jnp.int32), (shape, jnp.float32), ((*shape, 3), jnp.float32), (shape, jnp.float32)]
+    return tuple(
+        _ffi.call(
+            f"{_NAME}_forward",
+            operands,
+            RANKS,
+            results,
+            tile_size=settings.bin_size,
+            perspective_correct=settings.perspective_correct,
+            clip_barycentric_coords=settings.clip_barycentric_coords,
+            cull_backfaces=settings.cull_backfaces,
+        )
+    )
+
+
+@_rasterize.defjvp
+def _rasterize_jvp(
+    settings: _Settings, primals: tuple[jax.Array, ...], tangents: tuple[Any, ...]
+) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
+    """The kernel finds the faces; what they say at each pixel is differentiated by JAX."""
+    outputs: Any = _rasterize(settings, *primals)
+    pix_to_face, dists = outputs[0], outputs[3]
+    compute = functools.partial(
+        _compute, settings, pix_to_face=pix_to_face, inside=jnp.signbit(dists), xs=primals[5], ys=primals[6]
+    )
+    _, moved = jax.jvp(compute, (primals[0],), (tangents[0],))
+    return outputs, (np.zeros(pix_to_face.shape, jax.dtypes.float0), *moved)
+
+
+def _compute(
+    settings: _Settings,
+    face_verts: jax.Array,
+    *,
+    pix_to_face: jax.Array,
+    inside: jax.Array,
+    xs: jax.Array,
+    ys: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Depths, coordinates and distances of known faces; -1 where there is none."""
+    there = pix_to_face >= 0
+    table, index = _flat_index(face_verts, jnp.where(there, pix_to_face, 0), pix_to_face.shape[:-3], 2, 3)
+    rows = table[index] if len(table) else jnp.zeros((*index.shape, 9), table.dtype)
+    # Harmless where there is no face, so that no NaN enters the gradient.
+    harmless = (0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0)
+    t = triangles.Triangle(*(jnp.where(there, rows[..., k], value) for k, value in enumerate(harmless)))
+    grid = (1,) * (pix_to_face.ndim - 3)
+    found = triangles.evaluate(
+        t, xs.reshape(*grid, 1, -1, 1), ys.reshape(*grid, -1, 1, 1),
+        perspective_correct=settings.perspective_correct, clip_barycentric_coords=settings.clip_barycentric_coords,
+    )  # fmt: skip
+    bary = jnp.stack([jnp.where(there, part, -1) for part in found.bary], -1)
+    dists = jnp.where(there, jnp.where(inside, -found.distance, found.distance), -1)
+    return jnp.where(there, found.depth, -1), bary, dists
+
+
+def _reference(settings: _Settings, operands: list[jax.Array]) -> Fragments:
+    """Tests every face at every pixel, one image after another."""
+    face_verts, xs, ys = operands[0], operands[5], operands[6]
+    count = face_verts.shape[-2]
+    if operands[3].shape[-1] != count:
+        operands = [*operands[:3], jnp.full((count,), -1, jnp.int32), *operands[4:]]
+    leading = jnp.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(operands, RANKS, strict=True)))
+    flat = [
+        jnp.broadcast_to(
+            x.reshape((1,) * (len(leading) - x.ndim + r) + x.shape), (*leading, *x.shape[x.ndim - r :])
+        ).reshape(math.prod(leading), *x.shape[x.ndim - r :])
+        for x, r in zip(lax.stop_gradient(operands[:5]), RANKS, strict=False)
+    ]
+    nearest = functools.partial(
+        reference_meshes.nearest_faces, faces_per_pixel=settings.faces_per_pixel,
+        perspective_correct=settings.perspective_correct, clip_barycentric_coords=settings.clip_barycentric_coords,
+        cull_backfaces=settings.cull_backfaces,
+    )  # fmt: skip
+    pix_to_face, inside = lax.map(lambda image: nearest(*image, xs, ys), flat)
+    pix_to_face, inside = (x.reshape(*leading, *x.shape[1:]) for x in (pix_to_face, inside))
+    return Fragments(
+        pix_to_face, *_compute(settings, face_verts, pix_to_face=pix_to_face, inside=inside, xs=xs, ys=ys)
+    )
+
+
+def _leading(verts: jax.Array, faces: jax.Array | None) -> tuple[int, ...]:
+    if faces is None:
+        return verts.shape[:-3]
+    return jnp.broadcast_shapes(verts.shape[:-2], faces.shape[:-2])
+
+
+def _flat_index(
+    table: jax.Array, index: jax.Array, leading: tuple[int, ...], table_rank: int, index_rank: int
+) -> tuple[jax.Array, jax.Array]:
+    """Turns indices into the rows of each batch element into those of one flat table, which copies nothing.
+
+    Args:
+      table: [..., N, D], whose leading axes are those given, of size 1, or missing.
+      index: [..., own axes] into N.
+      leading: the leading axes.
+      table_rank: number of own axes of the table, 2.
+      index_rank: number of own axes of the index.
+
+    Returns:
+      [M, D] and [leading axes, own axes].
+    """
+    own, batch = table.shape[-2:], table.shape[: table.ndim - table_rank]
+    batch = (1,) * (len(leading) - len(batch)) + batch
+    first = np.arange(math.prod(batch), dtype=np.int32).reshape(batch) * own[0]
+    first = np.broadcast_to(first, leading).reshape(*leading, *(1,) * index_rank)
+    shape = (*leading, *index.shape[index.ndim - index_rank :])
+    index = index.reshape((1,) * (len(shape) - index.ndim) + index.shape)
+    return table.reshape(-1, own[1]), jnp.broadcast_to(index, shape) + jnp.asarray(first, index.dtype)
+
+
+def _check_arguments(
+    verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
+) -> None:
+    if faces is None:
+        _check.shapes(
+            _NAME, verts=(verts, "... F 3 3"), first_faces=(first_faces, "..."), face_counts=(face_counts, "..."),
+            clipped_faces_neighbor_idx=(clipped_faces_neighbor_idx, "... F"), blur_radius=(blur_radius, "..."),
+            near_plane=(near_plane, "..."), far_plane=(far_plane, "..."),
+        )  # fmt: skip
+    else:
+        _check.shapes(
+            _NAME, verts=(verts, "... V 3"), faces=(faces, "... F 3"), first_faces=(first_faces, "..."),
+            face_counts=(face_counts, "..."), clipped_faces_neighbor_idx=(clipped_faces_neighbor_idx, "... F"),
+            blur_radius=(blur_radius, "..."), near_plane=(near_plane, "..."), far_plane=(far_plane, "..."),
+        )  # fmt: skip
+    _check.floating(_NAME, verts=verts)
+    _check.kind(
+        _NAME, jnp.integer, faces=faces, first_faces=first_faces, face_counts=face_counts,
+        clipped_faces_neighbor_idx=clipped_faces_neighbor_idx,
+    )  # fmt: skip
