@@ -31,6 +31,7 @@ _TARGETS = (
     "intersect_tiles",
     "adam",
     "materialize",
+    "rasterize_meshes_forward",
 )
 
 

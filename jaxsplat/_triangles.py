@@ -52,12 +52,12 @@ def evaluate(
         _edge(px, py, t.x0, t.y0, t.x1, t.y1) / area,
     )
     if perspective_correct:
-        top = (bary[0] * t.z1 * t.z2, t.z0 * bary[1] * t.z2, t.z0 * t.z1 * bary[2])
+        top = (bary[0] * t.z1 * t.z2, bary[1] * t.z0 * t.z2, bary[2] * t.z0 * t.z1)
         total = top[0] + top[1] + top[2]
         total = jnp.where(total > tiny, total, tiny)
         bary = tuple(part / total for part in top)
     if clip_barycentric_coords:
-        clipped = tuple(jnp.where(part > 0, part, 0) for part in bary)
+        clipped = tuple(jnp.where(part < 0, 0, part) for part in bary)
         total = clipped[0] + clipped[1] + clipped[2]
         total = jnp.where(total > const.BARYCENTRIC_SUM_MIN, total, const.BARYCENTRIC_SUM_MIN)
         bary = tuple(part / total for part in clipped)

@@ -130,10 +130,13 @@ def pixel_centres(width: int, height: int, convention: Convention, dtype: Any) -
 
 
 def _ndc_centres(size: int, other: int, dtype: Any) -> jax.Array:
-    extent = np.asarray(2.0 * max(size / other, 1.0), dtype)
-    offset = extent / 2
+    # By numpy, which rounds a division as PyTorch3D does: faces that share an edge have almost equal depths there.
+    kind = np.dtype(dtype).type
+    extent = kind(2.0 * max(size / other, 1.0))
+    offset = extent / kind(2)
     # Column 0 is at the largest coordinate.
-    return (extent * jnp.arange(size - 1, -1, -1, dtype=dtype) + offset) / size - offset
+    index = np.arange(size - 1, -1, -1, dtype=kind)
+    return jnp.asarray(-offset + (extent * index + offset) / kind(size))
 
 
 def limits_of(blur_radius: Any, near_plane: Any, far_plane: Any, *, dtype: Any) -> jax.Array:

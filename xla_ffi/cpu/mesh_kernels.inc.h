@@ -1,0 +1,245 @@
+// The faces of one tile. Included by one source file per instruction set.
+//
+// Face by face, in the order of their indices, each block of pixels keeps the nearest so far; coordinates and distances
+// are computed once at the end, for those that are left.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "core/simd.h"
+#include "cpu/mesh_kernels.h"
+#include "math/triangle.h"
+
+namespace jaxsplat::JAXSPLAT_ISA {
+namespace {
+
+constexpr int kGroups = kBlockPixels / kLanes;
+
+JAXSPLAT_INLINE Vec VecOfBits(int32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return Vec(value);
+}
+
+// The pixels of a tile, as blocks of 4x4 and groups of a vector's lanes.
+class TilePixels {
+ public:
+  explicit TilePixels(const MeshTileJob& job) : width_(job.grid.width), height_(job.grid.height) {
+    const int64_t size = job.grid.tile_size;
+    side = static_cast<int>(size / kBlockSide);
+    column = job.tile % job.grid.tiles_x() * size;
+    row = job.tile / job.grid.tiles_x() * size;
+    for (int64_t i = 0; i < size; ++i) {
+      xs_[i] = job.mesh.xs[std::min(column + i, width_ - 1)];
+      ys_[i] = job.mesh.ys[std::min(row + i, height_ - 1)];
+    }
+    for (int b = 0; b < side; ++b) {
+      for (int i = 0; i < kBlockPixels; ++i) {
+        x_[b][i] = xs_[b * kBlockSide + i % kBlockSide];
+        y_[b][i] = ys_[b * kBlockSide + i / kBlockSide];
+      }
+    }
+  }
+
+  int side;
+  int64_t column, row;
+
+  JAXSPLAT_INLINE Vec X(int block_x, int group) const { return Vec::Load(x_[block_x] + group * kLanes); }
+  JAXSPLAT_INLINE Vec Y(int block_y, int group) const { return Vec::Load(y_[block_y] + group * kLanes); }
+
+  // Calls f(lane, pixel) for the pixels of a group that lie in the image.
+  template <class F>
+  JAXSPLAT_INLINE void ForEachPixel(int block_x, int block_y, int group, const F& f) const {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int i = group * kLanes + lane;
+      const int64_t x = column + block_x * kBlockSide + i % kBlockSide;
+      const int64_t y = row + block_y * kBlockSide + i / kBlockSide;
+      if (x < width_ && y < height_) f(lane, y * width_ + x);
+    }
+  }
+
+ private:
+  static constexpr int kMaxSide = kMaxTileSize / kBlockSide;
+  int64_t width_, height_;
+  float xs_[kMaxTileSize], ys_[kMaxTileSize];
+  alignas(64) float x_[kMaxSide][kBlockPixels], y_[kMaxSide][kBlockPixels];
+};
+
+// Calls f(block_x, block_y) for the blocks of a tile that a face may touch.
+template <class F>
+JAXSPLAT_INLINE void ForEachBlock(const MeshTileJob& job, const TilePixels& pixels, int64_t face, const F& f) {
+  const PixelBox& box = job.boxes[face];
+  const int last = pixels.side - 1;
+  const auto block = [&](int64_t pixel, int64_t first) {
+    return static_cast<int>(std::clamp<int64_t>((pixel - first) >> 2, 0, last));
+  };
+  static_assert(kBlockSide == 4, "a shift by 2 divides by the side of a block");
+  const int x0 = block(box.x0, pixels.column), x1 = block(box.x1, pixels.column);
+  const int y0 = block(box.y0, pixels.row), y1 = block(box.y1, pixels.row);
+  if (x1 - x0 < 2 || y1 == y0) {
+    for (int y = y0; y <= y1; ++y) {
+      for (int x = x0; x <= x1; ++x) f(x, y);
+    }
+    return;
+  }
+  float corners[3][2];
+  const float* v = job.mesh.face_verts + face * 9;
+  const PixelScale& scale = job.scale;
+  for (int i = 0; i < 3; ++i) {
+    corners[i][0] = static_cast<float>((v[i * 3] - scale.x0) * scale.inv_x - static_cast<double>(pixels.column));
+    corners[i][1] = static_cast<float>((v[i * 3 + 1] - scale.y0) * scale.inv_y - static_cast<double>(pixels.row));
+  }
+  const float radius = std::sqrt(job.mesh.blur_radius);
+  const float radius_x = radius * static_cast<float>(std::abs(scale.inv_x));
+  const float radius_y = radius * static_cast<float>(std::abs(scale.inv_y));
+  for (int y = y0; y <= y1; ++y) {
+    const auto top = static_cast<float>(y * kBlockSide);
+    const ColumnSpan span = SpanInRows(corners, top, top + (kBlockSide - 1), radius_x, radius_y);
+    const float side = kBlockSide, end = static_cast<float>(pixels.side);
+    const int from = std::max(x0, static_cast<int>(std::clamp(std::floor(span.x0 / side), 0.0f, end)));
+    const int to = std::min(x1, static_cast<int>(std::clamp(std::floor(span.x1 / side), -1.0f, end)));
+    for (int x = from; x <= to; ++x) f(x, y);
+  }
+}
+
+// The nearest faces of the pixels of one group, [K, lanes]: depth, and 2 face + (whether it covers the centre) as bits.
+struct Slots {
+  float* depths;
+  float* faces;
+
+  // Of faces that come in the order of their indices, the earlier stays in front where depths are equal.
+  JAXSPLAT_INLINE void Insert(Mask hit, Vec depth, Vec face, int64_t k_slots) const {
+    hit = hit & (depth < Vec::Load(depths + (k_slots - 1) * kLanes));
+    if (!Any(hit)) return;
+    depth = Select(hit, depth, Vec(std::numeric_limits<float>::infinity()));
+    Mask nearer = depth < depth;
+    for (int64_t k = 0; k < k_slots; ++k) {
+      const Vec old_depth = Vec::Load(depths + k * kLanes), old_face = Vec::Load(faces + k * kLanes);
+      // From where the face goes in, all others move on, those of equal depth too.
+      nearer = nearer | (depth < old_depth);
+      Select(nearer, depth, old_depth).Store(depths + k * kLanes);
+      Select(nearer, face, old_face).Store(faces + k * kLanes);
+      depth = Select(nearer, old_depth, depth);
+      face = Select(nearer, old_face, face);
+    }
+  }
+};
+
+// Takes one face into all groups that it touches.
+template <bool kDistance>
+void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor) {
+  const TriangleSetup triangle(job.mesh.face_verts + face * 9);
+  // Only read where there is a neighbour.
+  const TriangleSetup other(job.mesh.face_verts + (neighbor < 0 ? face : neighbor) * 9);
+  const int64_t k_slots = job.rule.faces_per_pixel, floats = 2 * k_slots * kLanes;
+  const auto id = static_cast<int32_t>(face * 2);
+  ForEachBlock(job, pixels, face, [&](int block_x, int block_y) {
+    for (int group = 0; group < kGroups; ++group) {
+      const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
+      TriangleHit found = Hit<kDistance>(triangle, job.rule, job.mesh, x, y);
+      if (!Any(found.hit)) continue;
+      if (kDistance && neighbor >= 0) {
+        // Of the two halves of a clipped face, the pixel sees the nearer on the screen.
+        const TriangleHit half = Hit<true>(other, job.rule, job.mesh, x, y);
+        const Mask keep = neighbor < face ? found.distance < half.distance : found.distance <= half.distance;
+        const Vec one(1.0f), zero(0.0f);
+        const Vec stay = Select(half.hit, Select(keep, one, zero), one);
+        found.hit = found.hit & (zero < stay);
+      }
+      float* const at = job.scratch + ((block_y * pixels.side + block_x) * kGroups + group) * floats;
+      const Vec face_bits = Select(found.inside, VecOfBits(id + 1), VecOfBits(id));
+      Slots{at, at + floats / 2}.Insert(found.hit, found.depth, face_bits, k_slots);
+    }
+  });
+}
+
+// Squared distance from p to the segment from a to b; one too short counts as its second end.
+JAXSPLAT_INLINE Vec SegmentDistance(const Vec& px, const Vec& py, const Vec& ax, const Vec& ay, const Vec& bx,
+                                    const Vec& by) {
+  const Vec dx = bx - ax, dy = by - ay, length2 = Fma(dx, dx, dy * dy);
+  const Mask long_enough = Vec(kTriangleEpsilon) < length2;
+  const Vec along = Fma(px - ax, dx, (py - ay) * dy) / Select(long_enough, length2, Vec(1.0f));
+  const Vec t = Select(long_enough, Min(Max(along, Vec(0.0f)), Vec(1.0f)), Vec(1.0f));
+  const Vec x = Fma(t, dx, ax) - px, y = Fma(t, dy, ay) - py;
+  return Fma(x, x, y * y);
+}
+
+struct alignas(64) SlotValues {
+  float bary[3][kLanes], distance[kLanes];
+};
+
+// What faces, another for each lane, say about pixels.
+void Evaluate(const MeshTileJob& job, const int32_t* corner_index, const Vec& px, const Vec& py, SlotValues* out) {
+  const auto load = [&](int k) { return Vec::Gather(job.mesh.face_verts + k, corner_index); };
+  const Vec x0 = load(0), y0 = load(1), x1 = load(3), y1 = load(4), x2 = load(6), y2 = load(7);
+  const Vec area = EdgeFunction(x2, y2, x0, y0, x1, y1) + Vec(kTriangleEpsilon);
+  Barycentric bary(px, py, x0, y0, x1, y1, x2, y2, area);
+  if (job.rule.perspective_correct) bary.Correct(load(2), load(5), load(8));
+  if (job.rule.clip_barycentric_coords) bary.Clip();
+  for (int i = 0; i < 3; ++i) bary.w[i].Store(out->bary[i]);
+  const Vec d = Min(SegmentDistance(px, py, x0, y0, x1, y1),
+                    Min(SegmentDistance(px, py, x0, y0, x2, y2), SegmentDistance(px, py, x1, y1, x2, y2)));
+  d.Store(out->distance);
+}
+
+// Writes the slots of one group.
+void WriteGroup(const MeshTileJob& job, const TilePixels& pixels, int block_x, int block_y, int group,
+                const Slots& slots, const FragmentArrays& out) {
+  const int64_t k_slots = job.rule.faces_per_pixel;
+  const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
+  for (int64_t k = 0; k < k_slots; ++k) {
+    alignas(64) int32_t faces[kLanes], corner_index[kLanes];
+    std::memcpy(faces, slots.faces + k * kLanes, sizeof(faces));
+    bool any = false;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      any |= faces[lane] >= 0;
+      corner_index[lane] = std::max(faces[lane] >> 1, 0) * 9;
+    }
+    SlotValues values;
+    if (any) Evaluate(job, corner_index, x, y, &values);
+    pixels.ForEachPixel(block_x, block_y, group, [&](int lane, int64_t pixel) {
+      const int64_t at = pixel * k_slots + k;
+      const bool there = faces[lane] >= 0;
+      out.faces[at] = there ? (faces[lane] >> 1) + static_cast<int32_t>(job.mesh.first) : -1;
+      out.depths[at] = there ? slots.depths[k * kLanes + lane] : -1.0f;
+      for (int i = 0; i < 3; ++i) out.bary[at * 3 + i] = there ? values.bary[i][lane] : -1.0f;
+      out.dists[at] = !there ? -1.0f : faces[lane] & 1 ? -values.distance[lane] : values.distance[lane];
+    });
+  }
+}
+
+void Fragments(const MeshTileJob& job, const FragmentArrays& out) {
+  const TilePixels pixels(job);
+  const int64_t k_slots = job.rule.faces_per_pixel, floats = 2 * k_slots * kLanes;
+  const int groups = pixels.side * pixels.side * kGroups;
+  for (int g = 0; g < groups; ++g) {
+    float* const at = job.scratch + g * floats;
+    std::fill_n(at, floats / 2, std::numeric_limits<float>::infinity());
+    // All bits set: -1.
+    std::memset(at + floats / 2, 0xff, sizeof(float) * static_cast<size_t>(floats / 2));
+  }
+  for (int64_t i = 0; i < job.size; ++i) {
+    const int64_t face = job.entries[i].id;
+    int64_t neighbor = job.mesh.neighbors != nullptr ? job.mesh.neighbors[face] - job.mesh.first : -1;
+    if (neighbor < 0 || neighbor >= job.mesh.count || job.boxes[neighbor].x0 > job.boxes[neighbor].x1) neighbor = -1;
+    if (job.mesh.blur_radius > 0 || neighbor >= 0) {
+      TakeFace<true>(job, pixels, face, neighbor);
+    } else {
+      TakeFace<false>(job, pixels, face, -1);
+    }
+  }
+  for (int g = 0; g < groups; ++g) {
+    float* const at = job.scratch + g * floats;
+    const int block = g / kGroups;
+    WriteGroup(job, pixels, block % pixels.side, block / pixels.side, g % kGroups, {at, at + floats / 2}, out);
+  }
+}
+
+}  // namespace
+
+extern const MeshKernels kMeshKernels;
+const MeshKernels kMeshKernels = {Fragments};
+
+}  // namespace jaxsplat::JAXSPLAT_ISA

@@ -1,0 +1,17 @@
+// The rasterizer of meshes for one image.
+#ifndef JAXSPLAT_CPU_RASTERIZE_MESHES_H_
+#define JAXSPLAT_CPU_RASTERIZE_MESHES_H_
+
+#include "cpu/parallel.h"
+#include "ops/rasterize_gaussians_3d.h"
+#include "ops/rasterize_meshes.h"
+
+namespace jaxsplat {
+
+// Tiles are shared by the pool's threads, if there is one. Throws std::invalid_argument for lists that are too long.
+void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                     const FragmentArrays& out);
+
+}  // namespace jaxsplat
+
+#endif  // JAXSPLAT_CPU_RASTERIZE_MESHES_H_
