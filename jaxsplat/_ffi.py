@@ -32,6 +32,7 @@ _TARGETS = (
     "adam",
     "materialize",
     "rasterize_meshes_forward",
+    "rasterize_meshes_backward",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsplat import _backend, _check, _ffi, reference_meshes
+from jaxsplat import _backend, _check, _ffi, _linear, reference_meshes
 from jaxsplat import _constants as const
 from jaxsplat import _triangles as triangles
 from jaxsplat.types import Backend, Convention, Fragments
@@ -116,7 +117,7 @@ def corners(verts: jax.Array, faces: jax.Array | None) -> jax.Array:
     if faces is None:
         return verts
     leading, count = _leading(verts, faces), verts.shape[-2]
-    table, index = _flat_index(verts, faces, leading, 2, 2)
+    table, index = _flat_index(verts, faces, leading, 2)
     # The offset of the batch would turn an index that is out of range into a vertex of another mesh.
     index = jnp.where(jnp.broadcast_to((faces >= 0) & (faces < count), index.shape), index, len(table))
     return table.at[index].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
@@ -181,35 +182,85 @@ def _rasterize(settings: _Settings, *operands: jax.Array) -> tuple[jax.Array, ..
 def _rasterize_jvp(
     settings: _Settings, primals: tuple[jax.Array, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-    """The kernel finds the faces; what they say at each pixel is differentiated by JAX."""
+    """The kernel finds the faces; what they say at each pixel is differentiated in JAX, and transposed by a kernel."""
     outputs: Any = _rasterize(settings, *primals)
     pix_to_face, dists = outputs[0], outputs[3]
-    compute = functools.partial(
-        _compute, settings, pix_to_face=pix_to_face, inside=jnp.signbit(dists), xs=primals[5], ys=primals[6]
+    table, index = _slots(primals[0], pix_to_face)
+    operands = [table, index, dists.reshape(index.shape), primals[5], primals[6]]
+    v_table = tangents[0].reshape(table.shape)
+    v_depths, v_bary, v_dists = _linear.linear_call(_Tangent(settings), _Transpose(settings), operands, v_table)
+    shape = pix_to_face.shape
+    return outputs, (
+        np.zeros(shape, jax.dtypes.float0), v_depths.reshape(shape), v_bary.reshape(*shape, 3), v_dists.reshape(shape),
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tangent:
+    """Tangents of depths, coordinates and distances, from those of the table of faces."""
+
+    settings: _Settings
+
+    def __call__(self, table, index, dists, xs, ys, v_table) -> tuple[jax.Array, ...]:
+        evaluate = functools.partial(_evaluate, self.settings, index=index, inside=jnp.signbit(dists), xs=xs, ys=ys)
+        return jax.jvp(evaluate, (table,), (v_table,))[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Transpose:
+    """The cotangent of the table of faces, from those of depths, coordinates and distances."""
+
+    settings: _Settings
+
+    def __call__(self, table, index, dists, xs, ys, *cotangents) -> tuple[jax.Array]:
+        return (_pull(self.settings, (index, dists, xs, ys), table, *_ffi.vary_alike(cotangents)),)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _pull(
+    settings: _Settings, known: tuple[jax.Array, ...], table: jax.Array, *cotangents: jax.Array
+) -> jax.Array:
+    (v_table,) = _ffi.call(
+        f"{_NAME}_backward",
+        (table, *known, *cotangents),
+        (2, 4, 4, 1, 1, 4, 5, 4),
+        [(table.shape[-2:], jnp.float32)],
+        perspective_correct=settings.perspective_correct,
+        clip_barycentric_coords=settings.clip_barycentric_coords,
     )
-    _, moved = jax.jvp(compute, (primals[0],), (tangents[0],))
-    return outputs, (np.zeros(pix_to_face.shape, jax.dtypes.float0), *moved)
+    return v_table
 
 
-def _compute(
-    settings: _Settings,
-    face_verts: jax.Array,
-    *,
-    pix_to_face: jax.Array,
-    inside: jax.Array,
-    xs: jax.Array,
-    ys: jax.Array,
+@_pull.defjvp
+def _pull_jvp(settings: _Settings, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+    """For second derivatives: of what JAX derives itself."""
+    index, dists, xs, ys = primals[0]
+    evaluate = functools.partial(_evaluate, settings, index=index, inside=jnp.signbit(dists), xs=xs, ys=ys)
+
+    def plain(table: jax.Array, *cotangents: jax.Array) -> jax.Array:
+        return jax.vjp(evaluate, table)[1](cotangents)[0]
+
+    return _pull(settings, *primals), jax.jvp(plain, primals[1:], tangents[1:])[1]
+
+
+def _slots(face_verts: jax.Array, pix_to_face: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One table of the faces of all meshes [F, 9], and its row for each slot [B, H, W, K], -1 for none."""
+    table, index = _flat_index(face_verts, pix_to_face, pix_to_face.shape[:-3], 3)
+    own = pix_to_face.shape[-3:]
+    return table, jnp.where(pix_to_face >= 0, index, -1).reshape(-1, *own)
+
+
+def _evaluate(
+    settings: _Settings, table: jax.Array, *, index: jax.Array, inside: jax.Array, xs: jax.Array, ys: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Depths, coordinates and distances of known faces; -1 where there is none."""
-    there = pix_to_face >= 0
-    table, index = _flat_index(face_verts, jnp.where(there, pix_to_face, 0), pix_to_face.shape[:-3], 2, 3)
-    rows = table[index] if len(table) else jnp.zeros((*index.shape, 9), table.dtype)
+    there = index >= 0
+    rows = table[jnp.where(there, index, 0)] if len(table) else jnp.zeros((*index.shape, 9), table.dtype)
     # Harmless where there is no face, so that no NaN enters the gradient.
     harmless = (0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0)
     t = triangles.Triangle(*(jnp.where(there, rows[..., k], value) for k, value in enumerate(harmless)))
-    grid = (1,) * (pix_to_face.ndim - 3)
     found = triangles.evaluate(
-        t, xs.reshape(*grid, 1, -1, 1), ys.reshape(*grid, -1, 1, 1),
+        t, xs.reshape(1, 1, -1, 1), ys.reshape(1, -1, 1, 1),
         perspective_correct=settings.perspective_correct, clip_barycentric_coords=settings.clip_barycentric_coords,
     )  # fmt: skip
     bary = jnp.stack([jnp.where(there, part, -1) for part in found.bary], -1)
@@ -237,9 +288,10 @@ def _reference(settings: _Settings, operands: list[jax.Array]) -> Fragments:
     )  # fmt: skip
     pix_to_face, inside = lax.map(lambda image: nearest(*image, xs, ys), flat)
     pix_to_face, inside = (x.reshape(*leading, *x.shape[1:]) for x in (pix_to_face, inside))
-    return Fragments(
-        pix_to_face, *_compute(settings, face_verts, pix_to_face=pix_to_face, inside=inside, xs=xs, ys=ys)
-    )
+    table, index = _slots(face_verts, pix_to_face)
+    values = _evaluate(settings, table, index=index, inside=inside.reshape(index.shape), xs=xs, ys=ys)
+    shape = pix_to_face.shape
+    return Fragments(pix_to_face, *(x.reshape(*shape, *x.shape[4:]) for x in values))
 
 
 def _leading(verts: jax.Array, faces: jax.Array | None) -> tuple[int, ...]:
@@ -249,7 +301,7 @@ def _leading(verts: jax.Array, faces: jax.Array | None) -> tuple[int, ...]:
 
 
 def _flat_index(
-    table: jax.Array, index: jax.Array, leading: tuple[int, ...], table_rank: int, index_rank: int
+    table: jax.Array, index: jax.Array, leading: tuple[int, ...], index_rank: int
 ) -> tuple[jax.Array, jax.Array]:
     """Turns indices into the rows of each batch element into those of one flat table, which copies nothing.
 
@@ -257,13 +309,12 @@ def _flat_index(
       table: [..., N, D], whose leading axes are those given, of size 1, or missing.
       index: [..., own axes] into N.
       leading: the leading axes.
-      table_rank: number of own axes of the table, 2.
       index_rank: number of own axes of the index.
 
     Returns:
       [M, D] and [leading axes, own axes].
     """
-    own, batch = table.shape[-2:], table.shape[: table.ndim - table_rank]
+    own, batch = table.shape[-2:], table.shape[:-2]
     batch = (1,) * (len(leading) - len(batch)) + batch
     first = np.arange(math.prod(batch), dtype=np.int32).reshape(batch) * own[0]
     first = np.broadcast_to(first, leading).reshape(*leading, *(1,) * index_rank)

@@ -37,6 +37,9 @@ struct MeshTileJob {
 
 struct MeshKernels {
   void (*fragments)(const MeshTileJob&, const FragmentArrays&);
+  // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
+  // [9], and returns their number.
+  int64_t (*differentiate)(const SlotsJob&, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients);
 };
 
 // Depth and face of each slot of each pixel of a tile.

@@ -11,6 +11,7 @@
 #include "core/simd.h"
 #include "cpu/mesh_kernels.h"
 #include "math/triangle.h"
+#include "math/triangle_vjp.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
@@ -155,15 +156,12 @@ void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, in
   });
 }
 
-// Squared distance from p to the segment from a to b; one too short counts as its second end.
-JAXSPLAT_INLINE Vec SegmentDistance(const Vec& px, const Vec& py, const Vec& ax, const Vec& ay, const Vec& bx,
-                                    const Vec& by) {
-  const Vec dx = bx - ax, dy = by - ay, length2 = Fma(dx, dx, dy * dy);
-  const Mask long_enough = Vec(kTriangleEpsilon) < length2;
-  const Vec along = Fma(px - ax, dx, (py - ay) * dy) / Select(long_enough, length2, Vec(1.0f));
-  const Vec t = Select(long_enough, Min(Max(along, Vec(0.0f)), Vec(1.0f)), Vec(1.0f));
-  const Vec x = Fma(t, dx, ax) - px, y = Fma(t, dy, ay) - py;
-  return Fma(x, x, y * y);
+// The corners of one face for each lane, of which the first value's index is given.
+JAXSPLAT_INLINE void LoadCorners(const float* face_verts, const int32_t* index, CornerVec (&v)[3]) {
+  for (int i = 0; i < 3; ++i) {
+    v[i] = {Vec::Gather(face_verts + i * 3, index), Vec::Gather(face_verts + i * 3 + 1, index),
+            Vec::Gather(face_verts + i * 3 + 2, index)};
+  }
 }
 
 struct alignas(64) SlotValues {
@@ -172,15 +170,15 @@ struct alignas(64) SlotValues {
 
 // What faces, another for each lane, say about pixels.
 void Evaluate(const MeshTileJob& job, const int32_t* corner_index, const Vec& px, const Vec& py, SlotValues* out) {
-  const auto load = [&](int k) { return Vec::Gather(job.mesh.face_verts + k, corner_index); };
-  const Vec x0 = load(0), y0 = load(1), x1 = load(3), y1 = load(4), x2 = load(6), y2 = load(7);
-  const Vec area = EdgeFunction(x2, y2, x0, y0, x1, y1) + Vec(kTriangleEpsilon);
-  Barycentric bary(px, py, x0, y0, x1, y1, x2, y2, area);
-  if (job.rule.perspective_correct) bary.Correct(load(2), load(5), load(8));
+  CornerVec v[3];
+  LoadCorners(job.mesh.face_verts, corner_index, v);
+  const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + Vec(kTriangleEpsilon);
+  Barycentric bary(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
+  if (job.rule.perspective_correct) bary.Correct(v[0].z, v[1].z, v[2].z);
   if (job.rule.clip_barycentric_coords) bary.Clip();
   for (int i = 0; i < 3; ++i) bary.w[i].Store(out->bary[i]);
-  const Vec d = Min(SegmentDistance(px, py, x0, y0, x1, y1),
-                    Min(SegmentDistance(px, py, x0, y0, x2, y2), SegmentDistance(px, py, x1, y1, x2, y2)));
+  const Vec d = Min(NearestPoint(px, py, v[0], v[1]).distance,
+                    Min(NearestPoint(px, py, v[0], v[2]).distance, NearestPoint(px, py, v[1], v[2]).distance));
   d.Store(out->distance);
 }
 
@@ -237,9 +235,65 @@ void Fragments(const MeshTileJob& job, const FragmentArrays& out) {
   }
 }
 
+// As many slots as a vector has lanes.
+struct alignas(64) SlotBatch {
+  int32_t faces[kLanes], corner_index[kLanes];
+  float x[kLanes], y[kLanes], v_depth[kLanes], v_bary[3][kLanes], v_distance[kLanes];
+};
+
+// Writes the gradients of the first `size` slots.
+void DifferentiateBatch(const SlotsJob& job, const SlotBatch& batch, int size, float* out) {
+  CornerVec v[3], gradient[3];
+  LoadCorners(job.face_verts, batch.corner_index, v);
+  const Vec v_bary[3] = {Vec::Load(batch.v_bary[0]), Vec::Load(batch.v_bary[1]), Vec::Load(batch.v_bary[2])};
+  TriangleVjp(job.rule, v, Vec::Load(batch.x), Vec::Load(batch.y), Vec::Load(batch.v_depth), v_bary,
+              Vec::Load(batch.v_distance), gradient);
+  alignas(64) float values[9][kLanes];
+  for (int i = 0; i < 3; ++i) {
+    gradient[i].x.Store(values[i * 3]);
+    gradient[i].y.Store(values[i * 3 + 1]);
+    gradient[i].z.Store(values[i * 3 + 2]);
+  }
+  for (int lane = 0; lane < size; ++lane) {
+    for (int k = 0; k < 9; ++k) out[lane * 9 + k] = values[k][lane];
+  }
+}
+
+int64_t DifferentiateSlots(const SlotsJob& job, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients) {
+  SlotBatch batch{};
+  int size = 0;
+  int64_t count = 0;
+  const auto flush = [&] {
+    if (size == 0) return;
+    DifferentiateBatch(job, batch, size, gradients + count * 9);
+    std::memcpy(faces + count, batch.faces, sizeof(int32_t) * static_cast<size_t>(size));
+    count += size;
+    size = 0;
+  };
+  int64_t at = begin_row * job.width * job.rule.faces_per_pixel;
+  for (int64_t row = begin_row; row < end_row; ++row) {
+    for (int64_t column = 0; column < job.width; ++column) {
+      for (int64_t k = 0; k < job.rule.faces_per_pixel; ++k, ++at) {
+        const int32_t face = job.faces[at];
+        if (face < 0) continue;
+        batch.faces[size] = face;
+        batch.corner_index[size] = face * 9;
+        batch.x[size] = job.xs[column];
+        batch.y[size] = job.ys[row % job.height];
+        batch.v_depth[size] = job.v_depths[at];
+        for (int i = 0; i < 3; ++i) batch.v_bary[i][size] = job.v_bary[at * 3 + i];
+        batch.v_distance[size] = std::signbit(job.dists[at]) ? -job.v_dists[at] : job.v_dists[at];
+        if (++size == kLanes) flush();
+      }
+    }
+  }
+  flush();
+  return count;
+}
+
 }  // namespace
 
 extern const MeshKernels kMeshKernels;
-const MeshKernels kMeshKernels = {Fragments};
+const MeshKernels kMeshKernels = {Fragments, DifferentiateSlots};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

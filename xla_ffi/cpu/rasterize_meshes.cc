@@ -13,6 +13,13 @@
 namespace jaxsplat {
 namespace {
 
+// The kernels index the values of corners with 32 bits.
+void CheckCount(int64_t faces) {
+  if (faces <= INT32_MAX / 9) return;
+  throw std::invalid_argument("faces: at most " + std::to_string(INT32_MAX / 9) + " at a time, got " +
+                              std::to_string(faces));
+}
+
 PixelScale ScaleOf(const ImageGrid& grid, const MeshView& mesh) {
   const auto step = [](const float* centres, int64_t size) {
     return size > 1 ? static_cast<double>(size - 1) / (static_cast<double>(centres[size - 1]) - centres[0]) : 0.0;
@@ -97,11 +104,7 @@ struct PreparedMesh {
 };
 
 PreparedMesh Prepare(Pool* pool, Scratch& scratch, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh) {
-  // The kernels index corners with 32 bits.
-  if (mesh.count > INT32_MAX / 9) {
-    throw std::invalid_argument("faces: a mesh may have " + std::to_string(INT32_MAX / 9) + ", got " +
-                                std::to_string(mesh.count));
-  }
+  CheckCount(mesh.count);
   const PixelScale scale = ScaleOf(grid, mesh);
   const double radius = std::sqrt(static_cast<double>(mesh.blur_radius));
   auto* const boxes = scratch.Take<PixelBox>(mesh.count);
@@ -164,6 +167,40 @@ void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, co
                                   out);
     }
   });
+}
+
+void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
+  CheckCount(job.face_count);
+  std::fill_n(v_face_verts, job.face_count * 9, 0.0f);
+  // Bands of rows, so that what is written on the way stays in the cache.
+  constexpr int64_t kBandSlots = 1 << 18, kChunksOfBand = 16;
+  const int64_t row_slots = job.width * job.rule.faces_per_pixel;
+  const int64_t band_rows = std::clamp<int64_t>(kBandSlots / row_slots, 1, std::max<int64_t>(job.rows, 1));
+  Scratch scratch;
+  auto* const faces = scratch.Take<int32_t>(band_rows * row_slots);
+  auto* const gradients = scratch.Take<float>(band_rows * row_slots * 9);
+  int64_t counts[kChunksOfBand];
+  // Each part sums its own range of faces. The ranges leave no trace in the result.
+  const int64_t parts = pool != nullptr ? std::min<int64_t>(pool->NumThreads(), 16) : 1;
+  for (int64_t first = 0; first < job.rows; first += band_rows) {
+    const int64_t rows = std::min(band_rows, job.rows - first);
+    const Chunks chunks(rows, std::max<int64_t>(kGrain / row_slots, 1), kChunksOfBand);
+    ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+      const int64_t at = chunks.begin(chunk) * row_slots;
+      counts[chunk] = BestMeshKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
+                                                      faces + at, gradients + at * 9);
+    });
+    ParallelFor(pool, parts, [&](int64_t part) {
+      const int64_t low = job.face_count * part / parts, high = job.face_count * (part + 1) / parts;
+      for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+        const int64_t begin = chunks.begin(chunk) * row_slots;
+        for (int64_t i = begin; i < begin + counts[chunk]; ++i) {
+          if (faces[i] < low || faces[i] >= high) continue;
+          for (int k = 0; k < 9; ++k) v_face_verts[int64_t{faces[i]} * 9 + k] += gradients[i * 9 + k];
+        }
+      }
+    });
+  }
 }
 
 }  // namespace jaxsplat

@@ -12,6 +12,9 @@ namespace jaxsplat {
 void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
                      const FragmentArrays& out);
 
+// Adds up the gradient of each face [F, 3, 3] in the order of its slots, whatever the number of threads.
+void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts);
+
 }  // namespace jaxsplat
 
 #endif  // JAXSPLAT_CPU_RASTERIZE_MESHES_H_

@@ -77,6 +77,43 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 face_verts, S32 first, S32 count
   });
 }
 
+ffi::Error Backward(ffi::ThreadPool threads, F32 face_verts, S32 faces, F32 dists, F32 xs, F32 ys, F32 v_depths,
+                    F32 v_bary, F32 v_dists, F32Result v_face_verts, bool perspective_correct,
+                    bool clip_barycentric_coords) {
+  return Guard([&] {
+    XlaPool pool(threads);
+    const Images images(v_face_verts->dimensions(), 2);
+    const auto floats = [&](const char* name, const F32& buffer, size_t own) {
+      return Operand<float>(name, buffer.typed_data(), buffer.dimensions(), own, images);
+    };
+    const Operand<float> verts = floats("face_verts", face_verts, 2), distances = floats("dists", dists, 4);
+    const Operand<float> x = floats("xs", xs, 1), y = floats("ys", ys, 1), v_z = floats("v_depths", v_depths, 4);
+    const Operand<float> v_b = floats("v_bary", v_bary, 5), v_d = floats("v_dists", v_dists, 4);
+    const Operand<int32_t> ids("faces", faces.typed_data(), faces.dimensions(), 4, images);
+    const int64_t count = ids.dim(0), height = ids.dim(1), width = ids.dim(2), slots = ids.dim(3);
+    verts.Expect("face_verts", {verts.dim(0), 9});
+    for (const auto* operand : {&distances, &v_z, &v_d}) operand->Expect("slots", {count, height, width, slots});
+    v_b.Expect("v_bary", {count, height, width, slots, 3});
+    ForEachImage(pool, images.count(), [&](Pool* inner, int64_t image) {
+      DifferentiateMeshes(inner,
+                          {{slots, perspective_correct, clip_barycentric_coords, false},
+                           verts.At(image),
+                           verts.dim(0),
+                           count * height,
+                           width,
+                           height,
+                           ids.At(image),
+                           distances.At(image),
+                           x.At(image),
+                           y.At(image),
+                           v_z.At(image),
+                           v_b.At(image),
+                           v_d.At(image)},
+                          v_face_verts->typed_data() + image * verts.dim(0) * 9);
+    });
+  });
+}
+
 }  // namespace
 }  // namespace jaxsplat
 
@@ -105,3 +142,17 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_forward, jaxsplat::Forward,
                      .Attr<bool>("perspective_correct")
                      .Attr<bool>("clip_barycentric_coords")
                      .Attr<bool>("cull_backfaces"));
+JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_backward, jaxsplat::Backward,
+                 ffi::Ffi::Bind()
+                     .Ctx<ffi::ThreadPool>()
+                     .Arg<F32>()
+                     .Arg<S32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Ret<F32>()
+                     .Attr<bool>("perspective_correct")
+                     .Attr<bool>("clip_barycentric_coords"));
