@@ -9,6 +9,7 @@ from jaxsplat._linalg import quat_scale_to_covar_preci as quat_scale_to_covar_pr
 from jaxsplat.projection import project_gaussians as project_gaussians
 from jaxsplat.rasterize.gaussians_3d import Rasterized as Rasterized
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d as rasterize_gaussians_3d
+from jaxsplat.rasterize.meshes import rasterize_meshes as rasterize_meshes
 from jaxsplat.rendering import rasterization as rasterization
 from jaxsplat.sh import num_sh_coeffs as num_sh_coeffs
 from jaxsplat.sh import rgb_to_sh as rgb_to_sh
@@ -16,6 +17,7 @@ from jaxsplat.sh import sh_to_rgb as sh_to_rgb
 from jaxsplat.sh import spherical_harmonics as spherical_harmonics
 from jaxsplat.tiles import intersect_tiles as intersect_tiles
 from jaxsplat.types import Blend as Blend
+from jaxsplat.types import Fragments as Fragments
 from jaxsplat.types import Projected as Projected
 from jaxsplat.types import RenderInfo as RenderInfo
 from jaxsplat.types import RenderOutput as RenderOutput

@@ -73,8 +73,9 @@ def evaluate(
 def covers(t: Triangle, px: jax.Array, py: jax.Array) -> jax.Array:
     """Whether the centre of a pixel lies inside a triangle, so that of two neighbours exactly one has it.
 
-    An edge is evaluated from the same of its ends for both neighbours, whose values are then exactly opposite. A centre
-    that lies on it goes to the side to which it would fall if it moved by (e, e^2) for a tiny e.
+    An edge is evaluated from the same of its ends for both neighbours, and two products are compared instead of
+    subtracted, so that the outcomes are exactly opposite and a corner lies exactly on its edges. A centre that lies on
+    an edge goes to the side to which it would fall if it moved by (e, e^2) for a tiny e.
     """
     front = double_area(t) > 0
     inside = jnp.ones((), bool)
@@ -83,10 +84,10 @@ def covers(t: Triangle, px: jax.Array, py: jax.Array) -> jax.Array:
         cx, cy = jnp.where(swap, bx, ax), jnp.where(swap, by, ay)
         dx, dy = jnp.where(swap, ax, bx) - cx, jnp.where(swap, ay, by) - cy
         # Seen from the lower end; the sign is that of the triangle's own direction.
-        value = (px - cx) * dy - (py - cy) * dx
+        left, right = (py - cy) * dx, (px - cx) * dy
         positive = swap != front
         on_edge = jnp.where(dy != 0, dy > 0, dx < 0)
-        inside &= jnp.where(value == 0, on_edge == positive, (value > 0) == positive)
+        inside &= jnp.where(left == right, on_edge == positive, (left < right) == positive)
     return inside
 
 

@@ -55,8 +55,9 @@ def hits(
     hit = drawn & (inside | (found.distance < limits[0])) & (found.depth >= limits[1]) & (found.depth <= limits[2])
     # Of the two halves of a clipped face, the pixel sees the nearer on the screen.
     other = jnp.where(neighbors >= 0, neighbors, 0)
-    closer = found.distance[:, other] < found.distance
-    closer |= (found.distance[:, other] == found.distance) & (other < jnp.arange(len(other)))[None]
+    signed = jnp.where(inside, -found.distance, found.distance)
+    closer = signed[:, other] < signed
+    closer |= (signed[:, other] == signed) & (other < jnp.arange(len(other)))[None]
     return hit & ~((neighbors >= 0)[None] & hit[:, other] & closer), inside, found.depth
 
 

@@ -67,7 +67,7 @@ def rasterize_meshes(
         `face_counts` this draws many meshes packed into one list; `pix_to_face` counts from the list's beginning.
       face_counts: [...] integers, number of faces of each image's mesh, where the list is longer.
       clipped_faces_neighbor_idx: [..., F] integers; the other half of a face that was cut in two, or -1. A pixel that
-        sees both halves keeps the nearer on the screen.
+        sees both halves keeps that with the lesser signed distance.
       convention: "opencv": pixels, +x right, +y down; "pytorch3d": NDC, +x left, +y up, the shorter side from -1 to 1.
       bin_size: side of a tile in pixels, a multiple of 4 up to 32. It does not change the result.
       backend: "auto", "native", or "reference": plain JAX, any device and precision, slow.
@@ -89,7 +89,7 @@ def rasterize_meshes(
         verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
     )
     _check.positive_int(_NAME, width=width, height=height, faces_per_pixel=faces_per_pixel)
-    _check.tile_size(_NAME, bin_size)
+    _check.tile_size(_NAME, bin_size, name="bin_size")
     _check.choice(_NAME, "convention", convention, ("opencv", "pytorch3d"))
     face_verts = corners(verts, faces).reshape(*_leading(verts, faces), -1, 9)
     xs, ys = pixel_centres(width, height, convention, face_verts.dtype)

@@ -144,7 +144,8 @@ void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, in
       if (kDistance && neighbor >= 0) {
         // Of the two halves of a clipped face, the pixel sees the nearer on the screen.
         const TriangleHit half = Hit<true>(other, job.rule, job.mesh, x, y);
-        const Mask keep = neighbor < face ? found.distance < half.distance : found.distance <= half.distance;
+        const Vec own = found.SignedDistance(), others = half.SignedDistance();
+        const Mask keep = neighbor < face ? own < others : own <= others;
         const Vec one(1.0f), zero(0.0f);
         const Vec stay = Select(half.hit, Select(keep, one, zero), one);
         found.hit = found.hit & (zero < stay);

@@ -2,8 +2,6 @@
 #ifndef JAXSPLAT_MATH_TRIANGLE_H_
 #define JAXSPLAT_MATH_TRIANGLE_H_
 
-#include <cfloat>
-
 #include "core/constants.h"
 #include "core/simd.h"
 #include "ops/rasterize_meshes.h"
@@ -18,11 +16,12 @@ JAXSPLAT_INLINE T EdgeFunction(const T& px, const T& py, const T& ax, const T& a
 
 // A triangle as the inner loops want it: edge i lies opposite to corner i.
 struct TriangleSetup {
-  // Edge functions c + e, from the same end for both triangles that share an edge, so that their values are exactly
-  // opposite; turned so that they are positive inside.
+  // Edges c + e, from the same end for both triangles that share one; turned so that a pixel d away from c is inside
+  // where d.y e.x < d.x e.y. These are compared, not subtracted: then the outcome is exactly opposite for the other
+  // triangle, and a corner lies exactly on its edges.
   float cx[3], cy[3], ex[3], ey[3];
-  // What an edge function must exceed. Of two neighbours the one may have a centre on the edge, the other not.
-  float above[3];
+  // Of two neighbours one has the centres on the edge.
+  Mask has_edge[3];
   const float* corners;  // x, y and depth of each
   float area;            // twice it, signed, and never 0
   float inv_length2[3], least[3];  // of the edges: 1 / length^2; along them the triangle's part is [least, least + 1]
@@ -44,7 +43,7 @@ struct TriangleSetup {
       ex[i] = positive ? dx : -dx;
       ey[i] = positive ? dy : -dy;
       const bool on_edge = dy != 0 ? dy > 0 : dx < 0;
-      above[i] = on_edge == positive ? -FLT_MIN : 0.0f;
+      has_edge[i] = Vec(on_edge == positive ? -1.0f : 1.0f) < Vec(0.0f);
       // The line through a point, where the segment is too short to have a direction: its second end counts.
       const float length2 = dx * dx + dy * dy;
       const bool short_edge = length2 <= kTriangleEpsilon;
@@ -57,6 +56,7 @@ struct TriangleSetup {
 struct TriangleHit {
   Mask inside, hit;
   Vec depth, distance;  // distance only if asked for
+  JAXSPLAT_INLINE Vec SignedDistance() const { return Select(inside, Vec(0.0f) - distance, distance); }
 };
 
 struct Barycentric {
@@ -101,13 +101,15 @@ template <bool kDistance>
 JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, const MeshView& mesh, const Vec& px,
                                 const Vec& py) {
   TriangleHit found;
-  Vec dx[3], dy[3], edge[3];
+  Vec dx[3], dy[3];
+  Mask within[3];
   for (int i = 0; i < 3; ++i) {
     dx[i] = px - Vec(t.cx[i]);
     dy[i] = py - Vec(t.cy[i]);
-    edge[i] = Fnma(dy[i], Vec(t.ex[i]), dx[i] * Vec(t.ey[i]));
+    const Vec a = dy[i] * Vec(t.ex[i]), b = dx[i] * Vec(t.ey[i]);
+    within[i] = (a < b) | ((a <= b) & t.has_edge[i]);
   }
-  found.inside = ((Vec(t.above[0]) < edge[0]) & (Vec(t.above[1]) < edge[1])) & (Vec(t.above[2]) < edge[2]);
+  found.inside = (within[0] & within[1]) & within[2];
   found.hit = found.inside;
   if constexpr (kDistance) {
     found.distance = PartDistance(dx[0], dy[0], Vec(t.ex[0]), Vec(t.ey[0]), Vec(t.inv_length2[0]), Vec(t.least[0]));
