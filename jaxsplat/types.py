@@ -19,6 +19,7 @@ from jaxsplat import _constants as const
 CameraModel = Literal["pinhole", "ortho", "fisheye"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Backend = Literal["auto", "native", "reference"]
+MeshCameraModel = Literal["pinhole", "ortho"]
 Convention = Literal["opencv", "pytorch3d"]
 
 

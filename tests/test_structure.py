@@ -19,9 +19,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
-    {"_linalg", "_backend"},
-    {"sh", "cameras", "reference"},
-    {"projection", "tiles", "rasterize"},
+    {"_linalg", "_backend", "_index", "_linear", "_triangles"},
+    {"sh", "cameras", "reference", "reference_meshes"},
+    {"projection", "tiles", "rasterize", "shading"},
     {"rendering"},
     {"strategy", "optim"},
     {"train"},

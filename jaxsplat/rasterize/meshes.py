@@ -15,6 +15,7 @@ from jax import lax
 from jaxsplat import _backend, _check, _ffi, _linear, reference_meshes
 from jaxsplat import _constants as const
 from jaxsplat import _triangles as triangles
+from jaxsplat._index import flat_index
 from jaxsplat.types import Backend, Convention, Fragments
 
 _NAME = "rasterize_meshes"
@@ -117,7 +118,7 @@ def corners(verts: jax.Array, faces: jax.Array | None) -> jax.Array:
     if faces is None:
         return verts
     leading, count = _leading(verts, faces), verts.shape[-2]
-    table, index = _flat_index(verts, faces, leading, 2)
+    table, index = flat_index(verts, faces, leading, 2)
     # The offset of the batch would turn an index that is out of range into a vertex of another mesh.
     index = jnp.where(jnp.broadcast_to((faces >= 0) & (faces < count), index.shape), index, len(table))
     return table.at[index].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
@@ -245,7 +246,7 @@ def _pull_jvp(settings: _Settings, primals: tuple[Any, ...], tangents: tuple[Any
 
 def _slots(face_verts: jax.Array, pix_to_face: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One table of the faces of all meshes [F, 9], and its row for each slot [B, H, W, K], -1 for none."""
-    table, index = _flat_index(face_verts, pix_to_face, pix_to_face.shape[:-3], 3)
+    table, index = flat_index(face_verts, pix_to_face, pix_to_face.shape[:-3], 3)
     own = pix_to_face.shape[-3:]
     return table, jnp.where(pix_to_face >= 0, index, -1).reshape(-1, *own)
 
@@ -298,29 +299,6 @@ def _leading(verts: jax.Array, faces: jax.Array | None) -> tuple[int, ...]:
     if faces is None:
         return verts.shape[:-3]
     return jnp.broadcast_shapes(verts.shape[:-2], faces.shape[:-2])
-
-
-def _flat_index(
-    table: jax.Array, index: jax.Array, leading: tuple[int, ...], index_rank: int
-) -> tuple[jax.Array, jax.Array]:
-    """Turns indices into the rows of each batch element into those of one flat table, which copies nothing.
-
-    Args:
-      table: [..., N, D], whose leading axes are those given, of size 1, or missing.
-      index: [..., own axes] into N.
-      leading: the leading axes.
-      index_rank: number of own axes of the index.
-
-    Returns:
-      [M, D] and [leading axes, own axes].
-    """
-    own, batch = table.shape[-2:], table.shape[:-2]
-    batch = (1,) * (len(leading) - len(batch)) + batch
-    first = np.arange(math.prod(batch), dtype=np.int32).reshape(batch) * own[0]
-    first = np.broadcast_to(first, leading).reshape(*leading, *(1,) * index_rank)
-    shape = (*leading, *index.shape[index.ndim - index_rank :])
-    index = index.reshape((1,) * (len(shape) - index.ndim) + index.shape)
-    return table.reshape(-1, own[1]), jnp.broadcast_to(index, shape) + jnp.asarray(first, index.dtype)
 
 
 def _check_arguments(
