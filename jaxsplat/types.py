@@ -151,3 +151,36 @@ class Fragments(NamedTuple):
     zbuf: jax.Array
     bary_coords: jax.Array
     dists: jax.Array
+
+
+class MeshOutput(NamedTuple):
+    """Pictures of a mesh.
+
+    Attributes:
+      colors: [..., C, H, W, D] what was blended.
+      alphas: [..., C, H, W, 1] coverage.
+      depths: [..., C, H, W] of the nearest face, `inf` where there is none: a depth limit for splats.
+      fragments: the faces of each pixel, with indices and coordinates of the faces given.
+    """
+
+    colors: jax.Array
+    alphas: jax.Array
+    depths: jax.Array
+    fragments: Fragments
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshBlend:
+    """How the faces of a pixel become its color. Static: a new value compiles anew.
+
+    Attributes:
+      sigma: softness of outlines in squared pixels; 0 shows the nearest face alone, with hard outlines.
+      gamma: softness of occlusion in inverted depth between the planes.
+      cutoff: a face is blended as far out as its coverage is at least this.
+      faces_per_pixel: most faces blended at a pixel, the nearest; with hard outlines one is enough.
+    """
+
+    sigma: float = 0.0
+    gamma: float = 1e-4
+    cutoff: float = 1e-4
+    faces_per_pixel: int = 1

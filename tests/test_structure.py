@@ -22,7 +22,7 @@ LAYERS = (
     {"_linalg", "_backend", "_index", "_linear", "_triangles"},
     {"sh", "cameras", "reference", "reference_meshes"},
     {"projection", "tiles", "rasterize", "shading"},
-    {"rendering"},
+    {"rendering", "rendering_meshes"},
     {"strategy", "optim"},
     {"train"},
     {"nn"},
