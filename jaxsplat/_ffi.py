@@ -33,6 +33,8 @@ _TARGETS = (
     "materialize",
     "rasterize_meshes_forward",
     "rasterize_meshes_backward",
+    "rasterize_silhouettes_forward",
+    "rasterize_silhouettes_backward",
 )
 
 

@@ -41,3 +41,10 @@ def gather_faces(values: jax.Array, pix_to_face: jax.Array) -> jax.Array:
         return jnp.zeros((*index.shape, *own), values.dtype)
     rows = table[jnp.where(there, index, 0)]
     return jnp.where(there[..., None], rows, 0).reshape(*index.shape, *own)
+
+
+def sum_to(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Sums over the axes that `shape` shares or lacks."""
+    x = x.sum(axis=tuple(range(x.ndim - len(shape)))) if x.ndim > len(shape) else x
+    shared = tuple(k for k, size in enumerate(shape) if size != x.shape[k])
+    return x.sum(axis=shared, keepdims=True) if shared else x

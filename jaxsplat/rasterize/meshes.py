@@ -86,31 +86,57 @@ def rasterize_meshes(
       Array([0], dtype=int32)
     """
     verts = jnp.asarray(verts)
+    _check.positive_int(_NAME, faces_per_pixel=faces_per_pixel)
+    operands = mesh_operands(
+        _NAME, verts, faces, width=width, height=height, blur_radius=blur_radius, near_plane=near_plane,
+        far_plane=far_plane, first_faces=first_faces, face_counts=face_counts,
+        clipped_faces_neighbor_idx=clipped_faces_neighbor_idx, convention=convention, bin_size=bin_size,
+    )  # fmt: skip
+    settings = _Settings(faces_per_pixel, perspective_correct, clip_barycentric_coords, cull_backfaces, bin_size)
+    if _backend.resolve(_NAME, backend, verts=verts) == "reference":
+        return _reference(settings, operands)
+    return Fragments(*_rasterize(settings, *_ffi.vary_alike(operands)))
+
+
+def mesh_operands(
+    function: str,
+    verts: jax.Array,
+    faces: jax.Array | None,
+    *,
+    width: int,
+    height: int,
+    blur_radius: jax.Array | float,
+    near_plane: jax.Array | float,
+    far_plane: jax.Array | float,
+    first_faces: jax.Array | None,
+    face_counts: jax.Array | None,
+    clipped_faces_neighbor_idx: jax.Array | None,
+    convention: Convention,
+    bin_size: int,
+) -> list[jax.Array]:
+    """Checks the arguments and returns the operands that all kernels share, whose own axes `RANKS` tells.
+
+    The precision is that of `verts`, but at least float32.
+    """
     _check_arguments(
-        verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
+        function, verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
     )
-    _check.positive_int(_NAME, width=width, height=height, faces_per_pixel=faces_per_pixel)
-    _check.tile_size(_NAME, bin_size, name="bin_size")
-    _check.choice(_NAME, "convention", convention, ("opencv", "pytorch3d"))
+    _check.positive_int(function, width=width, height=height)
+    _check.tile_size(function, bin_size, name="bin_size")
+    _check.choice(function, "convention", convention, ("opencv", "pytorch3d"))
     face_verts = corners(verts, faces).reshape(*_leading(verts, faces), -1, 9)
+    face_verts = face_verts.astype(jnp.promote_types(face_verts.dtype, jnp.float32))
     xs, ys = pixel_centres(width, height, convention, face_verts.dtype)
-    chosen = _backend.resolve(_NAME, backend, verts=verts)
-    if chosen == "native":
-        face_verts = face_verts.astype(jnp.float32)
-    limits = limits_of(blur_radius, near_plane, far_plane, dtype=face_verts.dtype)
-    operands = [
+    count, neighbors = face_verts.shape[-2], clipped_faces_neighbor_idx
+    return [
         face_verts,
-        jnp.int32(0) if first_faces is None else first_faces.astype(jnp.int32),
-        jnp.int32(face_verts.shape[-2]) if face_counts is None else face_counts.astype(jnp.int32),
-        jnp.zeros((0,), jnp.int32) if clipped_faces_neighbor_idx is None else clipped_faces_neighbor_idx.astype(jnp.int32),
-        limits, xs, ys,
-    ]  # fmt: skip
-    settings = _Settings(
-        faces_per_pixel, perspective_correct, clip_barycentric_coords, cull_backfaces, bin_size, convention
-    )
-    if chosen == "native":
-        return Fragments(*_rasterize(settings, *_ffi.vary_alike(operands)))
-    return _reference(settings, operands)
+        jnp.int32(0) if first_faces is None else jnp.asarray(first_faces, jnp.int32),
+        jnp.int32(count) if face_counts is None else jnp.asarray(face_counts, jnp.int32),
+        jnp.zeros((0,), jnp.int32) if neighbors is None else jnp.asarray(neighbors, jnp.int32),
+        limits_of(blur_radius, near_plane, far_plane, dtype=face_verts.dtype),
+        xs,
+        ys,
+    ]
 
 
 def corners(verts: jax.Array, faces: jax.Array | None) -> jax.Array:
@@ -154,7 +180,6 @@ class _Settings(NamedTuple):
     clip_barycentric_coords: bool
     cull_backfaces: bool
     bin_size: int
-    convention: Convention
 
 
 # Own axes of face_verts, first_faces, face_counts, neighbors, limits, xs, ys.
@@ -302,22 +327,22 @@ def _leading(verts: jax.Array, faces: jax.Array | None) -> tuple[int, ...]:
 
 
 def _check_arguments(
-    verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
+    function, verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
 ) -> None:
     if faces is None:
         _check.shapes(
-            _NAME, verts=(verts, "... F 3 3"), first_faces=(first_faces, "..."), face_counts=(face_counts, "..."),
+            function, verts=(verts, "... F 3 3"), first_faces=(first_faces, "..."), face_counts=(face_counts, "..."),
             clipped_faces_neighbor_idx=(clipped_faces_neighbor_idx, "... F"), blur_radius=(blur_radius, "..."),
             near_plane=(near_plane, "..."), far_plane=(far_plane, "..."),
         )  # fmt: skip
     else:
         _check.shapes(
-            _NAME, verts=(verts, "... V 3"), faces=(faces, "... F 3"), first_faces=(first_faces, "..."),
+            function, verts=(verts, "... V 3"), faces=(faces, "... F 3"), first_faces=(first_faces, "..."),
             face_counts=(face_counts, "..."), clipped_faces_neighbor_idx=(clipped_faces_neighbor_idx, "... F"),
             blur_radius=(blur_radius, "..."), near_plane=(near_plane, "..."), far_plane=(far_plane, "..."),
         )  # fmt: skip
-    _check.floating(_NAME, verts=verts)
+    _check.floating(function, verts=verts)
     _check.kind(
-        _NAME, jnp.integer, faces=faces, first_faces=first_faces, face_counts=face_counts,
+        function, jnp.integer, faces=faces, first_faces=first_faces, face_counts=face_counts,
         clipped_faces_neighbor_idx=clipped_faces_neighbor_idx,
     )  # fmt: skip

@@ -40,7 +40,13 @@ struct MeshKernels {
   // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
   // [9], and returns their number.
   int64_t (*differentiate)(const SlotsJob&, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients);
+  // The part of each pixel of a tile that no face covers, [H, W].
+  void (*silhouettes)(const MeshTileJob&, float sigma, float* transmittances);
+  // Its reverse step: writes the slots [kSilhouetteSlot] of all entries of the tile.
+  void (*silhouettes_vjp)(const MeshTileJob&, float sigma, const float* transmittances, const float* v_transmittances,
+                          float* slots);
 };
+inline constexpr int64_t kSilhouetteSlot = 8;
 
 // Depth and face of each slot of each pixel of a tile.
 inline int64_t MeshScratchFloats(const ImageGrid& grid, int64_t faces_per_pixel) {

@@ -128,14 +128,13 @@ struct Slots {
   }
 };
 
-// Takes one face into all groups that it touches.
-template <bool kDistance>
-void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor) {
+// Calls f(group, hit) for all groups of a tile that see a face; `group` counts blocks and groups within them.
+template <bool kDistance, class F>
+JAXSPLAT_INLINE void ForEachHit(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor,
+                                const F& f) {
   const TriangleSetup triangle(job.mesh.face_verts + face * 9);
   // Only read where there is a neighbour.
   const TriangleSetup other(job.mesh.face_verts + (neighbor < 0 ? face : neighbor) * 9);
-  const int64_t k_slots = job.rule.faces_per_pixel, floats = 2 * k_slots * kLanes;
-  const auto id = static_cast<int32_t>(face * 2);
   ForEachBlock(job, pixels, face, [&](int block_x, int block_y) {
     for (int group = 0; group < kGroups; ++group) {
       const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
@@ -150,11 +149,29 @@ void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, in
         const Vec stay = Select(half.hit, Select(keep, one, zero), one);
         found.hit = found.hit & (zero < stay);
       }
-      float* const at = job.scratch + ((block_y * pixels.side + block_x) * kGroups + group) * floats;
-      const Vec face_bits = Select(found.inside, VecOfBits(id + 1), VecOfBits(id));
-      Slots{at, at + floats / 2}.Insert(found.hit, found.depth, face_bits, k_slots);
+      f((block_y * pixels.side + block_x) * kGroups + group, x, y, found);
     }
   });
+}
+
+// The other half of a face if it may be seen, or -1.
+int64_t NeighborOf(const MeshTileJob& job, int64_t face) {
+  if (job.mesh.neighbors == nullptr) return -1;
+  const int64_t neighbor = job.mesh.neighbors[face] - job.mesh.first;
+  return neighbor < 0 || neighbor >= job.mesh.count || job.boxes[neighbor].x0 > job.boxes[neighbor].x1 ? -1 : neighbor;
+}
+
+// Takes one face into all groups that see it.
+template <bool kDistance>
+void TakeFace(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor) {
+  const int64_t k_slots = job.rule.faces_per_pixel, floats = 2 * k_slots * kLanes;
+  const auto id = static_cast<int32_t>(face * 2);
+  ForEachHit<kDistance>(job, pixels, face, neighbor,
+                        [&](int64_t group, const Vec&, const Vec&, const TriangleHit& found) {
+                          float* const at = job.scratch + group * floats;
+                          const Vec bits = Select(found.inside, VecOfBits(id + 1), VecOfBits(id));
+                          Slots{at, at + floats / 2}.Insert(found.hit, found.depth, bits, k_slots);
+                        });
 }
 
 // The corners of one face for each lane, of which the first value's index is given.
@@ -221,8 +238,7 @@ void Fragments(const MeshTileJob& job, const FragmentArrays& out) {
   }
   for (int64_t i = 0; i < job.size; ++i) {
     const int64_t face = job.entries[i].id;
-    int64_t neighbor = job.mesh.neighbors != nullptr ? job.mesh.neighbors[face] - job.mesh.first : -1;
-    if (neighbor < 0 || neighbor >= job.mesh.count || job.boxes[neighbor].x0 > job.boxes[neighbor].x1) neighbor = -1;
+    const int64_t neighbor = NeighborOf(job, face);
     if (job.mesh.blur_radius > 0 || neighbor >= 0) {
       TakeFace<true>(job, pixels, face, neighbor);
     } else {
@@ -233,6 +249,65 @@ void Fragments(const MeshTileJob& job, const FragmentArrays& out) {
     float* const at = job.scratch + g * floats;
     const int block = g / kGroups;
     WriteGroup(job, pixels, block % pixels.side, block / pixels.side, g % kGroups, {at, at + floats / 2}, out);
+  }
+}
+
+// Sums -log(1 - coverage) over all faces, in no more memory than the picture.
+void Silhouettes(const MeshTileJob& job, float sigma, float* transmittances) {
+  const TilePixels pixels(job);
+  const int groups = pixels.side * pixels.side * kGroups;
+  std::fill_n(job.scratch, groups * kLanes, 0.0f);
+  const Vec scale(-1.0f / sigma);
+  for (int64_t i = 0; i < job.size; ++i) {
+    const int64_t face = job.entries[i].id;
+    ForEachHit<true>(job, pixels, face, NeighborOf(job, face),
+                     [&](int64_t group, const Vec&, const Vec&, const TriangleHit& found) {
+                       float* const at = job.scratch + group * kLanes;
+                       const Coverage coverage(found.SignedDistance() * scale);
+                       (Vec::Load(at) + Keep(found.hit, coverage.softplus)).Store(at);
+                     });
+  }
+  for (int g = 0; g < groups; ++g) {
+    alignas(64) float values[kLanes];
+    ExpOfMinus(Vec::Load(job.scratch + g * kLanes)).Store(values);
+    const int block = g / kGroups;
+    pixels.ForEachPixel(block % pixels.side, block / pixels.side, g % kGroups,
+                        [&](int lane, int64_t pixel) { transmittances[pixel] = values[lane]; });
+  }
+}
+
+// For each entry of the tile its slot of the gradient: x and y of the three corners, and two zeros.
+void SilhouettesVjp(const MeshTileJob& job, float sigma, const float* transmittances, const float* v_transmittances,
+                    float* slots) {
+  const TilePixels pixels(job);
+  const int groups = pixels.side * pixels.side * kGroups;
+  // By pixel: the transmittance times its cotangent.
+  std::fill_n(job.scratch, groups * kLanes, 0.0f);
+  for (int g = 0; g < groups; ++g) {
+    const int block = g / kGroups;
+    pixels.ForEachPixel(block % pixels.side, block / pixels.side, g % kGroups, [&](int lane, int64_t pixel) {
+      job.scratch[g * kLanes + lane] = transmittances[pixel] * v_transmittances[pixel];
+    });
+  }
+  const Vec scale(-1.0f / sigma), zero(0.0f);
+  for (int64_t i = 0; i < job.size; ++i) {
+    const int64_t face = job.entries[i].id;
+    const float* p = job.mesh.face_verts + face * 9;
+    const CornerVec v[3] = {{Vec(p[0]), Vec(p[1]), Vec(p[2])},
+                            {Vec(p[3]), Vec(p[4]), Vec(p[5])},
+                            {Vec(p[6]), Vec(p[7]), Vec(p[8])}};
+    CornerVec sums[3] = {{zero, zero, zero}, {zero, zero, zero}, {zero, zero, zero}};
+    ForEachHit<true>(job, pixels, face, NeighborOf(job, face),
+                     [&](int64_t group, const Vec& x, const Vec& y, const TriangleHit& found) {
+                       const Coverage coverage(found.SignedDistance() * scale);
+                       // The transmittance falls by coverage / sigma as the face comes nearer by 1.
+                       const Vec slope = Vec::Load(job.scratch + group * kLanes) * coverage.sigmoid * (zero - scale);
+                       const Vec g = Keep(found.hit, Select(found.inside, zero - slope, slope));
+                       OutlineVjp(g, x, y, v, sums);
+                     });
+    float* const slot = slots + int64_t{job.entries[i].slot} * kSilhouetteSlot;
+    SumFour(sums[0].x, sums[0].y, sums[1].x, sums[1].y, slot);
+    SumFour(sums[2].x, sums[2].y, zero, zero, slot + 4);
   }
 }
 
@@ -295,6 +370,6 @@ int64_t DifferentiateSlots(const SlotsJob& job, int64_t begin_row, int64_t end_r
 }  // namespace
 
 extern const MeshKernels kMeshKernels;
-const MeshKernels kMeshKernels = {Fragments, DifferentiateSlots};
+const MeshKernels kMeshKernels = {Fragments, DifferentiateSlots, Silhouettes, SilhouettesVjp};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -147,24 +147,68 @@ void ClearTile(const ImageGrid& grid, int64_t tile, int64_t k_slots, const Fragm
   }
 }
 
+// Calls f(job) for every tile, and empty(tile) instead where no face may touch it.
+template <class F, class Empty>
+void ForEachTile(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                 const PreparedMesh& prepared, const Empty& empty, const F& f) {
+  const int64_t* const begin = prepared.lists.tile_begin;
+  ParallelFor(pool, (grid.tiles() + kRun - 1) / kRun, [&](int64_t run) {
+    Scratch own;
+    auto* const scratch = own.Take<float>(MeshScratchFloats(grid, rule.faces_per_pixel));
+    for (int64_t t = run * kRun; t < std::min(grid.tiles(), (run + 1) * kRun); ++t) {
+      if (begin[t] == begin[t + 1]) {
+        empty(t);
+      } else {
+        f(MeshTileJob{grid, rule, mesh, prepared.scale, prepared.boxes, t, prepared.lists.list + begin[t],
+                      begin[t + 1] - begin[t], scratch});
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
                      const FragmentArrays& out) {
   Scratch scratch;
+  ForEachTile(
+      pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh),
+      [&](int64_t tile) { ClearTile(grid, tile, rule.faces_per_pixel, out); },
+      [&](const MeshTileJob& job) { BestMeshKernels().fragments(job, out); });
+}
+
+void RasterizeSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh, float sigma,
+                          float* transmittances) {
+  Scratch scratch;
+  std::fill_n(transmittances, grid.width * grid.height, 1.0f);
+  ForEachTile(
+      pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh), [](int64_t) {},
+      [&](const MeshTileJob& job) { BestMeshKernels().silhouettes(job, sigma, transmittances); });
+}
+
+void DifferentiateSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                              float sigma, const float* transmittances, const float* v_transmittances,
+                              float* v_face_verts) {
+  Scratch scratch;
   const PreparedMesh prepared = Prepare(pool, scratch, grid, rule, mesh);
-  const int64_t* const begin = prepared.lists.tile_begin;
-  ParallelFor(pool, (grid.tiles() + kRun - 1) / kRun, [&](int64_t run) {
-    Scratch own;
-    auto* const slots = own.Take<float>(MeshScratchFloats(grid, rule.faces_per_pixel));
-    for (int64_t t = run * kRun; t < std::min(grid.tiles(), (run + 1) * kRun); ++t) {
-      if (begin[t] == begin[t + 1]) {
-        ClearTile(grid, t, rule.faces_per_pixel, out);
-        continue;
+  auto* const slots = scratch.Take<float>(prepared.lists.entries * kSilhouetteSlot);
+  ForEachTile(
+      pool, grid, rule, mesh, prepared, [](int64_t) {},
+      [&](const MeshTileJob& job) {
+        BestMeshKernels().silhouettes_vjp(job, sigma, transmittances, v_transmittances, slots);
+      });
+  const Chunks chunks(mesh.count, kGrain, kMostChunks);
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    for (int64_t face = chunks.begin(chunk); face < chunks.end(chunk); ++face) {
+      float sums[6] = {};
+      for (int64_t slot = prepared.lists.slot_begin[face]; slot < prepared.lists.slot_begin[face + 1]; ++slot) {
+        for (int k = 0; k < 6; ++k) sums[k] += slots[slot * kSilhouetteSlot + k];
       }
-      BestMeshKernels().fragments({grid, rule, mesh, prepared.scale, prepared.boxes, t, prepared.lists.list + begin[t],
-                                   begin[t + 1] - begin[t], slots},
-                                  out);
+      for (int k = 0; k < 3; ++k) {
+        v_face_verts[face * 9 + k * 3] = sums[k * 2];
+        v_face_verts[face * 9 + k * 3 + 1] = sums[k * 2 + 1];
+        v_face_verts[face * 9 + k * 3 + 2] = 0.0f;
+      }
     }
   });
 }

@@ -1,6 +1,7 @@
 // XLA calls of the rasterizer of meshes.
 #include "cpu/rasterize_meshes.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -77,6 +78,53 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 face_verts, S32 first, S32 count
   });
 }
 
+// All faces count, whatever they hide: coordinates only decide the depths that the planes cut.
+MeshRule SilhouetteRule(bool cull_backfaces) { return {1, true, true, cull_backfaces}; }
+
+float Sigma(const Operand<float>& sigma, int64_t image) {
+  const float value = *sigma.At(image);
+  if (!(value > 0)) throw std::invalid_argument("sigma must be above 0, got " + std::to_string(value));
+  return value;
+}
+
+ffi::Error SilhouettesForward(ffi::ThreadPool threads, F32 face_verts, S32 first, S32 count, S32 neighbors, F32 limits,
+                              F32 xs, F32 ys, F32 sigma, F32Result transmittances, int64_t tile_size,
+                              bool cull_backfaces) {
+  return Guard([&] {
+    XlaPool pool(threads);
+    const MeshInputs in(Images(transmittances->dimensions(), 2), tile_size, face_verts, first, count, neighbors, limits,
+                        xs, ys);
+    const Operand<float> sigmas("sigma", sigma.typed_data(), sigma.dimensions(), 0, in.images);
+    ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
+      RasterizeSilhouettes(inner, in.grid, SilhouetteRule(cull_backfaces), in.Mesh(image), Sigma(sigmas, image),
+                           transmittances->typed_data() + image * in.grid.width * in.grid.height);
+    });
+  });
+}
+
+ffi::Error SilhouettesBackward(ffi::ThreadPool threads, F32 face_verts, S32 first, S32 count, S32 neighbors, F32 limits,
+                               F32 xs, F32 ys, F32 sigma, F32 transmittances, F32 v_transmittances,
+                               F32Result v_face_verts, int64_t tile_size, bool cull_backfaces) {
+  return Guard([&] {
+    XlaPool pool(threads);
+    const MeshInputs in(Images(v_face_verts->dimensions(), 2), tile_size, face_verts, first, count, neighbors, limits,
+                        xs, ys);
+    const Operand<float> sigmas("sigma", sigma.typed_data(), sigma.dimensions(), 0, in.images);
+    const Operand<float> t("transmittances", transmittances.typed_data(), transmittances.dimensions(), 2, in.images);
+    const Operand<float> v("v_transmittances", v_transmittances.typed_data(), v_transmittances.dimensions(), 2,
+                           in.images);
+    t.Expect("transmittances", {in.grid.height, in.grid.width});
+    v.Expect("v_transmittances", {in.grid.height, in.grid.width});
+    std::fill_n(v_face_verts->typed_data(), v_face_verts->element_count(), 0.0f);
+    ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
+      const MeshView mesh = in.Mesh(image);
+      DifferentiateSilhouettes(
+          inner, in.grid, SilhouetteRule(cull_backfaces), mesh, Sigma(sigmas, image), t.At(image), v.At(image),
+          v_face_verts->typed_data() + (image * in.face_verts.dim(0) + mesh.first) * 9);
+    });
+  });
+}
+
 ffi::Error Backward(ffi::ThreadPool threads, F32 face_verts, S32 faces, F32 dists, F32 xs, F32 ys, F32 v_depths,
                     F32 v_bary, F32 v_dists, F32Result v_face_verts, bool perspective_correct,
                     bool clip_barycentric_coords) {
@@ -141,6 +189,17 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_forward, jaxsplat::Forward,
                      .Attr<int64_t>("tile_size")
                      .Attr<bool>("perspective_correct")
                      .Attr<bool>("clip_barycentric_coords")
+                     .Attr<bool>("cull_backfaces"));
+JAXSPLAT_HANDLER(
+    jaxsplat_rasterize_silhouettes_forward, jaxsplat::SilhouettesForward,
+    JAXSPLAT_MESH().Arg<F32>().Ret<F32>().Attr<int64_t>("tile_size").Attr<bool>("cull_backfaces"));
+JAXSPLAT_HANDLER(jaxsplat_rasterize_silhouettes_backward, jaxsplat::SilhouettesBackward,
+                 JAXSPLAT_MESH()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Arg<F32>()
+                     .Ret<F32>()
+                     .Attr<int64_t>("tile_size")
                      .Attr<bool>("cull_backfaces"));
 JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_backward, jaxsplat::Backward,
                  ffi::Ffi::Bind()

@@ -130,6 +130,23 @@ JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, co
   return found;
 }
 
+// How far a pixel is covered by a face at the signed distance d: sigmoid(x) with x = -d / sigma, and
+// softplus(x) = -log(1 - sigmoid(x)).
+struct Coverage {
+  Vec sigmoid, softplus;
+  JAXSPLAT_INLINE explicit Coverage(const Vec& x) {
+    constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+    const Vec one(1.0f), zero(0.0f);
+    const Vec e = Exp2(Max(Abs(x) * Vec(-kLog2E), Vec(-126.0f)));
+    const Vec inverse = one / (one + e);
+    sigmoid = Select(zero <= x, inverse, e * inverse);
+    softplus = Fma(Log2(one + e, zero), Vec(kLn2), Max(x, zero));
+  }
+};
+
+// exp(-x) for x >= 0.
+JAXSPLAT_INLINE Vec ExpOfMinus(const Vec& x) { return Exp2(Max(x * Vec(-1.44269504f), Vec(-126.0f))); }
+
 }  // namespace jaxsplat::JAXSPLAT_ISA
 
 #endif  // JAXSPLAT_MATH_TRIANGLE_H_
