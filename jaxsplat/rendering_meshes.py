@@ -107,11 +107,11 @@ def render_meshes(
         planes = [jnp.broadcast_to(p, (1,) * (colors.ndim - 1) if p.ndim == 0 else p.shape) for p in (near, far)]
         planes = [p if p.ndim == colors.ndim - 1 else p[..., None, None, None] for p in planes]
         picture, alphas = blend_softmax(
-            fragments, colors, backgrounds, sigma=blend.sigma, gamma=blend.gamma, near_plane=planes[0],
+            fragments, colors, backgrounds=backgrounds, sigma=blend.sigma, gamma=blend.gamma, near_plane=planes[0],
             far_plane=planes[1],
         )  # fmt: skip
     else:
-        picture, alphas = blend_hard(fragments, colors, backgrounds)
+        picture, alphas = blend_hard(fragments, colors, backgrounds=backgrounds)
     nearest = fragments.zbuf[..., 0]
     depths = jnp.where(fragments.pix_to_face[..., 0] >= 0, nearest, jnp.inf)
     return MeshOutput(picture, alphas, depths, fragments)

@@ -210,7 +210,7 @@ def soft_silhouette(fragments: Fragments, *, sigma: jax.Array | float) -> jax.Ar
     return -jnp.expm1(jnp.sum(jnp.where(there, -jax.nn.softplus(-fragments.dists / sigma), 0), -1))
 
 
-def blend_hard(fragments: Fragments, colors: jax.Array, backgrounds: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+def blend_hard(fragments: Fragments, colors: jax.Array, *, backgrounds: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
     """Shows the nearest face.
 
     Args:
@@ -222,7 +222,7 @@ def blend_hard(fragments: Fragments, colors: jax.Array, backgrounds: jax.Array |
       Colors [..., H, W, D] and alphas [..., H, W, 1], 1 where there is a face.
 
     Example:
-      >>> picture, alphas = blend_hard(fragments, colors, jnp.ones(3))
+      >>> picture, alphas = blend_hard(fragments, colors, backgrounds=jnp.ones(3))
     """
     there = fragments.pix_to_face[..., 0, None] >= 0
     behind = 0 if backgrounds is None else _background(backgrounds, colors)
@@ -232,8 +232,8 @@ def blend_hard(fragments: Fragments, colors: jax.Array, backgrounds: jax.Array |
 def blend_softmax(
     fragments: Fragments,
     colors: jax.Array,
-    backgrounds: jax.Array | None = None,
     *,
+    backgrounds: jax.Array | None = None,
     sigma: jax.Array | float,
     gamma: jax.Array | float,
     near_plane: jax.Array | float,
