@@ -18,7 +18,9 @@ from jax.interpreters import ad, batching, mlir
 Function = Callable[..., Sequence[jax.Array]]
 
 
-def linear_call(function: Function, transpose: Function, operands: Sequence[jax.Array], x: jax.Array) -> list[jax.Array]:
+def linear_call(
+    function: Function, transpose: Function, operands: Sequence[jax.Array], x: jax.Array
+) -> list[jax.Array]:
     """Calls a function that is linear in x, and remembers its transpose.
 
     Args:
@@ -88,9 +90,7 @@ def _batch(arguments: Sequence[Any], axes: Sequence[Any], *, function: Function,
     in_axes = tuple(None if axis is None else 0 for axis in axes[:-1])
     mapped = _Mapped(function, (*in_axes, 0))
     shapes = jax.eval_shape(mapped, *moved)
-    outputs = _primitive.bind(
-        *moved, function=mapped, transpose=_Mapped(transpose, in_axes + (0,) * len(shapes))
-    )
+    outputs = _primitive.bind(*moved, function=mapped, transpose=_Mapped(transpose, in_axes + (0,) * len(shapes)))
     return outputs, [0] * len(outputs)
 
 

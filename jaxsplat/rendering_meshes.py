@@ -79,13 +79,16 @@ def render_meshes(
     """
     verts, attributes, viewmats, Ks = (jnp.asarray(x) for x in (verts, attributes, viewmats, Ks))
     per_corner = attributes.ndim > 2 and attributes.shape[-3:-1] == (*faces.shape[-2:-1], 3)
-    _check_arguments(verts, faces, attributes, viewmats, Ks, backgrounds, near_plane, far_plane, face_counts, per_corner, blend)
+    _check_arguments(
+        verts, faces, attributes, viewmats, Ks, backgrounds, near_plane, far_plane, face_counts, per_corner, blend
+    )
     near, far = (jnp.asarray(plane, verts.dtype) for plane in (near_plane, far_plane))
     face_attributes = attributes if per_corner else corners(attributes, faces)
     face_verts, face_attributes = corners(verts, faces), face_attributes[..., None, :, :, :]
     if face_counts is not None:
         # A point at the camera is not drawn; so counts hold for the parts of cut faces too.
-        kept = jnp.arange(faces.shape[-2]) < face_counts[..., None]
+        place = jnp.arange(faces.shape[-2]).reshape((1,) * face_counts.ndim + (-1,))
+        kept = place < face_counts[..., None]
         face_verts = jnp.where(kept[..., None, None], face_verts, 0)
     points = to_camera(face_verts.reshape(*face_verts.shape[:-3], -1, 3), viewmats)
     points = points.reshape(*points.shape[:-2], -1, 3, 3)
@@ -130,7 +133,9 @@ def _check_arguments(
         Ks=(Ks, "... C 3 3"),
         backgrounds=(backgrounds, "... C E"),
     )
-    _check.shapes(_NAME, viewmats=(viewmats[..., 0, 0], "..."), near_plane=(near_plane, "..."), far_plane=(far_plane, "..."))
+    _check.shapes(
+        _NAME, viewmats=(viewmats[..., 0, 0], "..."), near_plane=(near_plane, "..."), far_plane=(far_plane, "...")
+    )
     _check.floating(_NAME, verts=verts, attributes=attributes, viewmats=viewmats, Ks=Ks, backgrounds=backgrounds)
     _check.kind(_NAME, jnp.integer, faces=faces, face_counts=face_counts)
     _check.positive_int(_NAME, **{"blend.faces_per_pixel": blend.faces_per_pixel})

@@ -42,7 +42,9 @@ def interpolate_vertex_attributes(fragments: Fragments, face_attributes: jax.Arr
     return sum(fragments.bary_coords[..., k, None] * corners[..., k, :] for k in range(3))  # pyright: ignore
 
 
-def sample_texture(texture: jax.Array, uvs: jax.Array, *, mode: Literal["bilinear", "nearest"] = "bilinear") -> jax.Array:
+def sample_texture(
+    texture: jax.Array, uvs: jax.Array, *, mode: Literal["bilinear", "nearest"] = "bilinear"
+) -> jax.Array:
     """Reads a texture, as OBJ files and PyTorch3D mean it: (0, 0) is the middle of its lower left texel.
 
     Args:
@@ -210,7 +212,9 @@ def soft_silhouette(fragments: Fragments, *, sigma: jax.Array | float) -> jax.Ar
     return -jnp.expm1(jnp.sum(jnp.where(there, -jax.nn.softplus(-fragments.dists / sigma), 0), -1))
 
 
-def blend_hard(fragments: Fragments, colors: jax.Array, *, backgrounds: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+def blend_hard(
+    fragments: Fragments, colors: jax.Array, *, backgrounds: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
     """Shows the nearest face.
 
     Args:

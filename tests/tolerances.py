@@ -36,3 +36,6 @@ MESH = PictureTolerance(usual=1e-4, share=0.998, worst=1e-4)
 
 MESH_GRADIENT = 1e-2
 """Relative L2 error of a float32 gradient to the corners of faces that are not seen too obliquely."""
+
+PYTORCH3D_PICTURE = 0.02
+"""Pictures that PyTorch3D rendered, which are stored in 8 bits."""

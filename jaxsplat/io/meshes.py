@@ -59,7 +59,9 @@ def load_mesh(path: Path | str) -> Mesh:
     if faces.ndim != 2 or not len(faces):
         raise InputError(f"{path}: the file has no faces, {len(verts)} vertices")
     if faces.min() < 0 or faces.max() >= len(verts):
-        raise InputError(f"{path}: faces have corners {faces.min()} to {faces.max()}, but there are {len(verts)} vertices")
+        raise InputError(
+            f"{path}: faces have corners {faces.min()} to {faces.max()}, but there are {len(verts)} vertices"
+        )
     visual = mesh.visual
     colors = np.asarray(visual.vertex_colors)[:, :3] / np.float32(255) if visual.kind == "vertex" else None
     uvs = getattr(visual, "uv", None)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxsplat import _check
 from jaxsplat import _constants as const
 from jaxsplat._index import gather_faces
+from jaxsplat._linalg import lift
 from jaxsplat.cameras import MODELS, split
 from jaxsplat.types import Fragments, MeshCameraModel
 
@@ -157,7 +158,9 @@ def project_meshes(
     _check.floating("project_meshes", verts=verts, viewmats=viewmats, Ks=Ks)
     points = verts if viewmats is None else to_camera(verts, viewmats)
     x, y, z = (points[..., k] for k in range(3))
-    k = split(Ks[..., None, :, :])
+    rank = max(points.ndim, Ks.ndim)
+    x, y, z = (lift(part, rank - 1) for part in (x, y, z))
+    k = split(lift(Ks, rank)[..., None, :, :])
     u, v = MODELS[camera_model].project(*jnp.broadcast_arrays(x, y, z), k)
     return jnp.stack(jnp.broadcast_arrays(u, v, z), -1)
 
@@ -165,6 +168,8 @@ def project_meshes(
 def to_camera(verts: jax.Array, viewmats: jax.Array) -> jax.Array:
     """Moves points [..., V, 3] into the space of each camera: [..., C, V, 3]."""
     points = verts[..., None, :, :]
+    rank = max(points.ndim, viewmats.ndim)
+    points, viewmats = lift(points, rank), lift(viewmats, rank)
     moved = [
         sum(viewmats[..., k, j, None] * points[..., j] for j in range(3)) + viewmats[..., k, 3, None] for k in range(3)
     ]

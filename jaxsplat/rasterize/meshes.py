@@ -243,9 +243,7 @@ class _Transpose:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _pull(
-    settings: _Settings, known: tuple[jax.Array, ...], table: jax.Array, *cotangents: jax.Array
-) -> jax.Array:
+def _pull(settings: _Settings, known: tuple[jax.Array, ...], table: jax.Array, *cotangents: jax.Array) -> jax.Array:
     (v_table,) = _ffi.call(
         f"{_NAME}_backward",
         (table, *known, *cotangents),
