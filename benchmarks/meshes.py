@@ -1,4 +1,4 @@
-"""Compares the mesh rasterizer with the obvious loop over all faces and pixels: `python -m benchmarks.meshes --help`."""
+"""The mesh rasterizer against the obvious loop over all faces and pixels: `python -m benchmarks.meshes --help`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def brute_force(case: Case, slots: int, blur: float, threads: int) -> Callable[[
     """The obvious loop, compiled for this machine; each call fills and returns the same arrays."""
     library = native.load(SOURCE, "-O3", "-fopenmp")
     shape = (case.size, case.size, slots)
-    out = (np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty((*shape, 3), np.float32), np.empty(shape, np.float32))  # fmt: skip
+    depths, bary, dists = (np.empty(x, np.float32) for x in (shape, (*shape, 3), shape))
+    out = (np.empty(shape, np.int32), depths, bary, dists)
     radius = np.array([blur], np.float32)
 
     def run() -> tuple[NDArray[Any], ...]:

@@ -33,7 +33,7 @@ def flat_index(
 
 
 def gather_faces(values: jax.Array, pix_to_face: jax.Array) -> jax.Array:
-    """Values of the corners of each slot's face: [..., F, 3, D] gives [..., H, W, K, 3, D], zero where there is none."""
+    """Values of the corners of each slot's face: [..., F, 3, D] gives [..., H, W, K, 3, D], zero for none."""
     own = values.shape[-2:]
     table, index = flat_index(values.reshape(*values.shape[:-2], -1), pix_to_face, pix_to_face.shape[:-3], 3)
     there = pix_to_face >= 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -58,7 +59,7 @@ def _call(*arguments: jax.Array, function: Function, transpose: Function) -> lis
 def _abstract(*arguments: Any, function: Function, transpose: Function) -> list[Any]:
     del transpose
     shapes = jax.eval_shape(function, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments))
-    return [jax.core.ShapedArray(s.shape, s.dtype) for s in shapes]
+    return [ShapedArray(s.shape, s.dtype) for s in shapes]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Function, transpose: Function) -> Any:

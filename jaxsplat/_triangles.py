@@ -1,6 +1,6 @@
 """What one triangle says about one pixel: barycentric coordinates, depth and distance, on separate components.
 
-The rules are PyTorch3D's. Everything is plain arithmetic with selects, so it has derivatives of any order in both modes.
+The rules are those of PyTorch3D. Everything is plain arithmetic with selects, so it has derivatives of any order and mode.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which faces a pixel sees, found by testing every face at every pixel: the readable truth, any device and precision."""
+"""Which faces a pixel sees, by testing every face at every pixel: the readable truth, any device and precision."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def soup(count: int, *, width: int, height: int, seed: int = 0, size: float = 12
 
 
 def sphere(level: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices [V, 3] and faces [F, 3] of a unit sphere: an icosahedron subdivided, seen from outside counter-clockwise."""
+    """Vertices [V, 3] and faces [F, 3] of a unit sphere: a subdivided icosahedron, counter-clockwise from outside."""
     g = (1 + 5**0.5) / 2
     verts = [(0, 1, g), (0, -1, g), (0, 1, -g), (0, -1, -g)]
     verts = [v[k:] + v[:k] for k in range(3) for v in verts]

@@ -27,7 +27,8 @@ def scene(level=2, dtype=np.float32):
     viewmats = np.stack([np.eye(4), np.diag([-1.0, 1, -1, 1])])
     viewmats[:, 2, 3] = 3
     Ks = np.array([[[60.0, 0.5, 24], [0, 61, 18], [0, 0, 1]], [[50, 0, 20], [0, 50, 15], [0, 0, 1]]])
-    return (jnp.asarray(verts, dtype), jnp.asarray(faces), jnp.asarray(verts * 0.5 + 0.5, dtype), *(jnp.asarray(x, dtype) for x in (viewmats, Ks)))  # fmt: skip
+    floats = [jnp.asarray(x, dtype) for x in (verts, verts * 0.5 + 0.5, viewmats, Ks)]
+    return floats[0], jnp.asarray(faces), *floats[1:]
 
 
 def test_points_and_depths_are_where_rays_hit_the_sphere():

@@ -52,7 +52,7 @@ def clip_faces(face_verts: jax.Array, *, near_plane: jax.Array | float = const.N
     near = jnp.asarray(near_plane, face_verts.dtype)[..., None]
     z = [face_verts[..., k, 2] for k in range(3)]
     front = [jnp.greater_equal(*jnp.broadcast_arrays(depth, near)) for depth in z]
-    count = sum(f.astype(jnp.int32) for f in front)
+    count = front[0].astype(jnp.int32) + front[1] + front[2]
     # The corner that is alone on its side comes first; 0 where there is none.
     alone = [(f == (count == 1)) & ((count == 1) | (count == 2)) for f in front]
     turn = jnp.where(alone[1], 1, jnp.where(alone[2], 2, 0))
@@ -89,8 +89,10 @@ def clip_faces(face_verts: jax.Array, *, near_plane: jax.Array | float = const.N
     faces = face_verts.shape[-3]
     neighbors = jnp.arange(2 * faces, dtype=jnp.int32)
     return ClippedFaces(
-        jnp.concatenate(verts, -3), jnp.concatenate(weights, -3), jnp.where(neighbors < faces, neighbors + faces, neighbors - faces)
-    )  # fmt: skip
+        jnp.concatenate(verts, -3),
+        jnp.concatenate(weights, -3),
+        jnp.where(neighbors < faces, neighbors + faces, neighbors - faces),
+    )
 
 
 def _pick(turn: jax.Array, options: list[jax.Array]) -> jax.Array:

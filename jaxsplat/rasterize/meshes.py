@@ -310,7 +310,7 @@ def _reference(settings: _Settings, operands: list[jax.Array]) -> Fragments:
         perspective_correct=settings.perspective_correct, clip_barycentric_coords=settings.clip_barycentric_coords,
         cull_backfaces=settings.cull_backfaces,
     )  # fmt: skip
-    pix_to_face, inside = lax.map(lambda image: nearest(*image, xs, ys), flat)
+    pix_to_face, inside = lax.map(lambda image: nearest(*image, xs=xs, ys=ys), flat)
     pix_to_face, inside = (x.reshape(*leading, *x.shape[1:]) for x in (pix_to_face, inside))
     table, index = _slots(face_verts, pix_to_face)
     values = _evaluate(settings, table, index=index, inside=inside.reshape(index.shape), xs=xs, ys=ys)

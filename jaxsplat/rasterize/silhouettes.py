@@ -89,7 +89,8 @@ def rasterize_silhouettes(
     operands = mesh_operands(_NAME, verts, faces, **shared)
     operands = [operands[0].astype(jnp.float32), *operands[1:], lax.stop_gradient(jnp.asarray(sigma, jnp.float32))]
     settings = _Settings(width, height, cull_backfaces, bin_size)
-    return 1 - _rasterize(settings, tuple(_ffi.vary_alike(operands)))
+    transmittances: Any = _rasterize(settings, tuple(_ffi.vary_alike(operands)))
+    return 1 - transmittances
 
 
 class _Settings(NamedTuple):
@@ -113,7 +114,7 @@ def _rasterize(settings: _Settings, operands: tuple[jax.Array, ...]) -> jax.Arra
 
 
 def _forward(settings: _Settings, operands: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[Any, ...]]:
-    transmittances = _rasterize(settings, operands)
+    transmittances: Any = _rasterize(settings, operands)
     return transmittances, (operands, transmittances)
 
 

@@ -293,9 +293,8 @@ void SilhouettesVjp(const MeshTileJob& job, float sigma, const float* transmitta
   for (int64_t i = 0; i < job.size; ++i) {
     const int64_t face = job.entries[i].id;
     const float* p = job.mesh.face_verts + face * 9;
-    const CornerVec v[3] = {{Vec(p[0]), Vec(p[1]), Vec(p[2])},
-                            {Vec(p[3]), Vec(p[4]), Vec(p[5])},
-                            {Vec(p[6]), Vec(p[7]), Vec(p[8])}};
+    const CornerVec v[3] = {
+        {Vec(p[0]), Vec(p[1]), Vec(p[2])}, {Vec(p[3]), Vec(p[4]), Vec(p[5])}, {Vec(p[6]), Vec(p[7]), Vec(p[8])}};
     CornerVec sums[3] = {{zero, zero, zero}, {zero, zero, zero}, {zero, zero, zero}};
     ForEachHit<true>(job, pixels, face, NeighborOf(job, face),
                      [&](int64_t group, const Vec& x, const Vec& y, const TriangleHit& found) {

@@ -115,8 +115,8 @@ PreparedMesh Prepare(Pool* pool, Scratch& scratch, const ImageGrid& grid, const 
     }
   });
   uint32_t* order;
-  const int64_t size = OrderByDepth(
-      pool, scratch, mesh.count, nullptr, [&](int64_t i) { return boxes[i].x0 <= boxes[i].x1; }, &order);
+  const int64_t size =
+      OrderByDepth(pool, scratch, mesh.count, nullptr, [&](int64_t i) { return boxes[i].x0 <= boxes[i].x1; }, &order);
   const auto side = static_cast<int32_t>(grid.tile_size);
   const TileLists lists = BucketByTile(
       pool, scratch, mesh.count, order, size, grid.tiles_x(), grid.tiles(),

@@ -118,9 +118,9 @@ ffi::Error SilhouettesBackward(ffi::ThreadPool threads, F32 face_verts, S32 firs
     std::fill_n(v_face_verts->typed_data(), v_face_verts->element_count(), 0.0f);
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       const MeshView mesh = in.Mesh(image);
-      DifferentiateSilhouettes(
-          inner, in.grid, SilhouetteRule(cull_backfaces), mesh, Sigma(sigmas, image), t.At(image), v.At(image),
-          v_face_verts->typed_data() + (image * in.face_verts.dim(0) + mesh.first) * 9);
+      DifferentiateSilhouettes(inner, in.grid, SilhouetteRule(cull_backfaces), mesh, Sigma(sigmas, image), t.At(image),
+                               v.At(image),
+                               v_face_verts->typed_data() + (image * in.face_verts.dim(0) + mesh.first) * 9);
     });
   });
 }
@@ -169,16 +169,8 @@ using jaxsplat::F32;
 using jaxsplat::S32;
 namespace ffi = xla::ffi;
 
-#define JAXSPLAT_MESH()       \
-  ffi::Ffi::Bind()            \
-      .Ctx<ffi::ThreadPool>() \
-      .Arg<F32>()             \
-      .Arg<S32>()             \
-      .Arg<S32>()             \
-      .Arg<S32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()
+#define JAXSPLAT_MESH() \
+  ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<F32>().Arg<S32>().Arg<S32>().Arg<S32>().Arg<F32>().Arg<F32>().Arg<F32>()
 
 JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_forward, jaxsplat::Forward,
                  JAXSPLAT_MESH()
@@ -190,9 +182,8 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_meshes_forward, jaxsplat::Forward,
                      .Attr<bool>("perspective_correct")
                      .Attr<bool>("clip_barycentric_coords")
                      .Attr<bool>("cull_backfaces"));
-JAXSPLAT_HANDLER(
-    jaxsplat_rasterize_silhouettes_forward, jaxsplat::SilhouettesForward,
-    JAXSPLAT_MESH().Arg<F32>().Ret<F32>().Attr<int64_t>("tile_size").Attr<bool>("cull_backfaces"));
+JAXSPLAT_HANDLER(jaxsplat_rasterize_silhouettes_forward, jaxsplat::SilhouettesForward,
+                 JAXSPLAT_MESH().Arg<F32>().Ret<F32>().Attr<int64_t>("tile_size").Attr<bool>("cull_backfaces"));
 JAXSPLAT_HANDLER(jaxsplat_rasterize_silhouettes_backward, jaxsplat::SilhouettesBackward,
                  JAXSPLAT_MESH()
                      .Arg<F32>()

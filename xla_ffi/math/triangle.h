@@ -22,8 +22,8 @@ struct TriangleSetup {
   float cx[3], cy[3], ex[3], ey[3];
   // Of two neighbours one has the centres on the edge.
   Mask has_edge[3];
-  const float* corners;  // x, y and depth of each
-  float area;            // twice it, signed, and never 0
+  const float* corners;            // x, y and depth of each
+  float area;                      // twice it, signed, and never 0
   float inv_length2[3], least[3];  // of the edges: 1 / length^2; along them the triangle's part is [least, least + 1]
 
   explicit TriangleSetup(const float* v) : corners(v) {
@@ -88,15 +88,15 @@ struct Barycentric {
 
 // Squared distance from a point at (dx, dy) from c to the part [least, least + 1] of the direction e.
 JAXSPLAT_INLINE Vec PartDistance(const Vec& dx, const Vec& dy, const Vec& ex, const Vec& ey, const Vec& inv_length2,
-                                    const Vec& least) {
+                                 const Vec& least) {
   const Vec along = Fma(dx, ex, dy * ey) * inv_length2;
   const Vec t = Min(Max(along, least), least + Vec(1.0f));
   const Vec x = Fnma(t, ex, dx), y = Fnma(t, ey, dy);
   return Fma(x, x, y * y);
 }
 
-// kDistance: also compute the distance, and count what lies within the blur radius as hit. Without, nothing but `inside`
-// is computed where no pixel lies inside.
+// kDistance: also compute the distance, and count what lies within the blur radius as hit. Without, nothing but
+// `inside` is computed where no pixel lies inside.
 template <bool kDistance>
 JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, const MeshView& mesh, const Vec& px,
                                 const Vec& py) {
@@ -114,8 +114,8 @@ JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, co
   if constexpr (kDistance) {
     found.distance = PartDistance(dx[0], dy[0], Vec(t.ex[0]), Vec(t.ey[0]), Vec(t.inv_length2[0]), Vec(t.least[0]));
     for (int i = 1; i < 3; ++i) {
-      found.distance = Min(found.distance, PartDistance(dx[i], dy[i], Vec(t.ex[i]), Vec(t.ey[i]),
-                                                           Vec(t.inv_length2[i]), Vec(t.least[i])));
+      found.distance = Min(found.distance, PartDistance(dx[i], dy[i], Vec(t.ex[i]), Vec(t.ey[i]), Vec(t.inv_length2[i]),
+                                                        Vec(t.least[i])));
     }
     found.hit = found.inside | (found.distance < Vec(mesh.blur_radius));
   }

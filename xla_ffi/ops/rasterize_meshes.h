@@ -33,8 +33,8 @@ struct FragmentArrays {
 // Known faces at the pixels of any number of images, and the cotangents of what they say there.
 struct SlotsJob {
   MeshRule rule;
-  const float* face_verts;  // [F, 3, 3]
-  int64_t face_count;       // F
+  const float* face_verts;      // [F, 3, 3]
+  int64_t face_count;           // F
   int64_t rows, width, height;  // rows of all images
   const int32_t* faces;         // [rows, W, K]
   const float* dists;           // [rows, W, K], for their sign
