@@ -1,6 +1,6 @@
 """What one triangle says about one pixel: barycentric coordinates, depth and distance, on separate components.
 
-The rules are those of PyTorch3D. Everything is plain arithmetic with selects, so it has derivatives of any order and mode.
+The rules are those of PyTorch3D. Plain arithmetic with selects, so that it has derivatives of any order in both modes.
 """
 
 from __future__ import annotations
