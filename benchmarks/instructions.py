@@ -88,7 +88,7 @@ def _count_all() -> dict[str, int]:
     with tempfile.TemporaryDirectory() as name:
         folder, objects = Path(name), []
         for source in sorted(cpu.glob("*.cc")):
-            isa = source.stem.removeprefix("kernels_")
+            isa = source.stem.rpartition("_")[2]
             objects.append(folder / f"{source.stem}.o")
             native.compile_to(objects[-1], [source], ["-c", *FLAGS, *native.isa_flags(isa)])
         program = folder / "instructions"

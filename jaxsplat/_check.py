@@ -84,11 +84,11 @@ def positive_int(function: str, **arguments: Any) -> None:
             raise ValueError(f"{function}: {name} must be at least 1, got {value}.")
 
 
-def tile_size(function: str, value: int) -> None:
+def tile_size(function: str, value: int, *, name: str = "tile_size") -> None:
     """Raises unless a tile of this size consists of whole 4x4 blocks, at most 64 of them."""
-    positive_int(function, tile_size=value)
+    positive_int(function, **{name: value})
     if value % 4 or value > 32:
-        raise ValueError(f"{function}: tile_size must be a multiple of 4 up to 32, got {value}.")
+        raise ValueError(f"{function}: {name} must be a multiple of 4 up to 32, got {value}.")
 
 
 def blend(function: str, rule: Blend) -> None:

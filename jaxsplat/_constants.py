@@ -35,3 +35,9 @@ CLAMP_MARGIN = 0.15
 
 NORM_FLOOR = 1e-12
 """Smallest length that a vector is divided by when it is normalised."""
+
+TRIANGLE_EPSILON = 1e-8
+"""Triangles of this area or less are not drawn, nor are those with a depth below; no denominator is smaller."""
+
+BARYCENTRIC_SUM_MIN = 1e-5
+"""Smallest sum that clipped barycentric coordinates are divided by."""

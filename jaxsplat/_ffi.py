@@ -35,6 +35,10 @@ _TARGETS = (
     "ssim_gradient",
     "adam",
     "adam_rows",
+    "rasterize_meshes_forward",
+    "rasterize_meshes_backward",
+    "rasterize_silhouettes_forward",
+    "rasterize_silhouettes_backward",
 )
 
 

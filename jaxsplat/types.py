@@ -4,7 +4,7 @@ Axis letters, used in every docstring and error message:
 
 `...` any leading batch axes; `N` splats; `C` cameras; `H`, `W` image height and width in pixels; `D` colour channels;
 `K` spherical-harmonics coefficients; `T` tiles of one image, row by row (`ceil(H / tile_size) * ceil(W / tile_size)`);
-`M` capacity of a tile list.
+`M` capacity of a tile list. Meshes: `V` vertices; `F` faces; `K` faces kept at a pixel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from jaxsplat import _constants as const
 CameraModel = Literal["pinhole", "ortho", "fisheye"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Backend = Literal["auto", "native", "reference"]
+MeshCameraModel = Literal["pinhole", "ortho"]
+Convention = Literal["opencv", "pytorch3d"]
 
 
 class Projected(NamedTuple):
@@ -147,3 +149,53 @@ class Splats(NamedTuple):
     logit_opacities: jax.Array
     sh_dc: jax.Array
     sh_rest: jax.Array
+
+
+class Fragments(NamedTuple):
+    """The faces of a mesh at each pixel, nearest first. A slot without a face holds -1 everywhere.
+
+    Attributes:
+      pix_to_face: [..., H, W, K] int32, index of the face.
+      zbuf: [..., H, W, K] depth, in world units.
+      bary_coords: [..., H, W, K, 3] barycentric coordinates.
+      dists: [..., H, W, K] squared distance on the screen to the outline of the face, negative inside; in pixels, or in
+        the units of `convention="pytorch3d"`.
+    """
+
+    pix_to_face: jax.Array
+    zbuf: jax.Array
+    bary_coords: jax.Array
+    dists: jax.Array
+
+
+class MeshOutput(NamedTuple):
+    """Pictures of a mesh.
+
+    Attributes:
+      colors: [..., C, H, W, D] what was blended.
+      alphas: [..., C, H, W, 1] coverage.
+      depths: [..., C, H, W] of the nearest face, `inf` where there is none: a depth limit for splats.
+      fragments: the faces of each pixel, with indices and coordinates of the faces given.
+    """
+
+    colors: jax.Array
+    alphas: jax.Array
+    depths: jax.Array
+    fragments: Fragments
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshBlend:
+    """How the faces of a pixel become its color. Static: a new value compiles anew.
+
+    Attributes:
+      sigma: softness of outlines in squared pixels; 0 shows the nearest face alone, with hard outlines.
+      gamma: softness of occlusion in inverted depth between the planes.
+      cutoff: a face is blended as far out as its coverage is at least this.
+      faces_per_pixel: most faces blended at a pixel, the nearest; with hard outlines one is enough.
+    """
+
+    sigma: float = 0.0
+    gamma: float = 1e-4
+    cutoff: float = 1e-4
+    faces_per_pixel: int = 1

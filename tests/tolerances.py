@@ -30,3 +30,12 @@ DIFFERENCES = 1e-6
 
 SINGLE = 2e-6
 """Relative error of a short float32 computation."""
+
+MESH = PictureTolerance(usual=1e-4, share=0.998, worst=1e-4)
+"""Fragments: two faces of almost equal depth may change places."""
+
+MESH_GRADIENT = 1e-2
+"""Relative L2 error of a float32 gradient to the corners of faces that are not seen too obliquely."""
+
+PYTORCH3D_PICTURE = 0.02
+"""Pictures that PyTorch3D rendered, which are stored in 8 bits."""

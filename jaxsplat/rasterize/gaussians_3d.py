@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import _backend, _check, _constants, _ffi, _validate, reference
+from jaxsplat._index import sum_to
 from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
 
 _NAME = "rasterize_gaussians_3d"
@@ -208,20 +209,13 @@ def _backward(
         results,
         **settings.attributes(),
     )
-    floats = [_sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
+    floats = [sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
     depths = jnp.zeros_like(operands[4])  # they only decide the order
     v_operands = (*floats, depths, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[5:]))
-    return v_operands, None if absgrad is None else _sum_to(v_absgrad, absgrad.shape)
+    return v_operands, None if absgrad is None else sum_to(v_absgrad, absgrad.shape)
 
 
 _rasterize.defvjp(_forward, _backward)
-
-
-def _sum_to(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sums over the axes that `shape` shares or lacks."""
-    x = x.sum(axis=tuple(range(x.ndim - len(shape)))) if x.ndim > len(shape) else x
-    shared = tuple(k for k, size in enumerate(shape) if size != x.shape[k])
-    return x.sum(axis=shared, keepdims=True) if shared else x
 
 
 def _check_arguments(

@@ -21,6 +21,12 @@ inline constexpr int kMaxGradientChannels = 32;
 // Extents are widened by this many pixels: rounding may then add a tile or a block, and never lose one.
 inline constexpr float kExtentMargin = 0.01f;
 
+// Triangles of this area or less are not drawn, nor are those with a depth below; no denominator is smaller.
+inline constexpr float kTriangleEpsilon = 1e-8f;
+
+// Smallest sum that clipped barycentric coordinates are divided by.
+inline constexpr float kBarycentricSumMin = 1e-5f;
+
 }  // namespace jaxsplat
 
 #endif  // JAXSPLAT_CORE_CONSTANTS_H_

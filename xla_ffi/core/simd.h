@@ -51,6 +51,7 @@ struct Native {
   static M LessEqual(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return a & b; }
+  static M Or(M a, M b) { return a | b; }
   static uint32_t Bits(M m) { return m; }
   static F Select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
   static F Keep(M m, F a) { return _mm512_maskz_mov_ps(m, a); }
@@ -100,6 +101,7 @@ struct Native {
   static M LessEqual(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return _mm256_and_ps(a, b); }
+  static M Or(M a, M b) { return _mm256_or_ps(a, b); }
   static uint32_t Bits(M m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
   static F Select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
   static F Keep(M m, F a) { return _mm256_and_ps(m, a); }
@@ -150,6 +152,7 @@ struct Native {
   static M LessEqual(F a, F b) { return a <= b; }
   static M Less(F a, F b) { return a < b; }
   static M And(M a, M b) { return a & b; }
+  static M Or(M a, M b) { return a | b; }
   static uint32_t Bits(M m) { return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u); }
   static F Select(M m, F a, F b) {
     return reinterpret_cast<F>((reinterpret_cast<M>(a) & m) | (reinterpret_cast<M>(b) & ~m));
@@ -208,6 +211,7 @@ JAXSPLAT_INLINE Vec Fnms(const Vec& a, const Vec& b, const Vec& c) { return Vec(
 JAXSPLAT_INLINE Mask operator<=(const Vec& a, const Vec& b) { return {Native::LessEqual(a.v, b.v)}; }
 JAXSPLAT_INLINE Mask operator<(const Vec& a, const Vec& b) { return {Native::Less(a.v, b.v)}; }
 JAXSPLAT_INLINE Mask operator&(const Mask& a, const Mask& b) { return {Native::And(a.v, b.v)}; }
+JAXSPLAT_INLINE Mask operator|(const Mask& a, const Mask& b) { return {Native::Or(a.v, b.v)}; }
 JAXSPLAT_INLINE uint32_t Bits(const Mask& m) { return Native::Bits(m.v); }
 JAXSPLAT_INLINE bool Any(const Mask& m) { return Bits(m) != 0; }
 JAXSPLAT_INLINE Vec Select(const Mask& m, const Vec& a, const Vec& b) { return Vec(Native::Select(m.v, a.v, b.v)); }

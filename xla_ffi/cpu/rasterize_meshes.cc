@@ -1,0 +1,250 @@
+#include "cpu/rasterize_meshes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "core/constants.h"
+#include "cpu/mesh_kernels.h"
+#include "cpu/scratch.h"
+#include "cpu/tile_lists.h"
+
+namespace jaxsplat {
+namespace {
+
+// The kernels index the values of corners with 32 bits.
+void CheckCount(int64_t faces) {
+  if (faces <= INT32_MAX / 9) return;
+  throw std::invalid_argument("faces: at most " + std::to_string(INT32_MAX / 9) + " at a time, got " +
+                              std::to_string(faces));
+}
+
+PixelScale ScaleOf(const ImageGrid& grid, const MeshView& mesh) {
+  const auto step = [](const float* centres, int64_t size) {
+    return size > 1 ? static_cast<double>(size - 1) / (static_cast<double>(centres[size - 1]) - centres[0]) : 0.0;
+  };
+  PixelScale scale{mesh.xs[0], step(mesh.xs, grid.width), mesh.ys[0], step(mesh.ys, grid.height)};
+  // A single column or row has the other's spacing, or none: then everything may touch it.
+  if (grid.width == 1) scale.inv_x = std::abs(scale.inv_y);
+  if (grid.height == 1) scale.inv_y = std::abs(scale.inv_x);
+  return scale;
+}
+
+struct Range {
+  int32_t first, last;
+};
+
+// The pixels in [0, size) whose centres lie within `radius` of [low, high].
+Range PixelsWithin(float low, float high, double radius, double origin, double inverse, int64_t size) {
+  if (inverse == 0) return {0, static_cast<int32_t>(size) - 1};
+  double a = (low - radius - origin) * inverse, b = (high + radius - origin) * inverse;
+  if (inverse < 0) std::swap(a, b);
+  const auto end = static_cast<double>(size);
+  const double first = std::clamp(std::ceil(a - kExtentMargin), 0.0, end);
+  const double last = std::clamp(std::floor(b + kExtentMargin), -1.0, end - 1);
+  return {static_cast<int32_t>(first), static_cast<int32_t>(last)};
+}
+
+constexpr PixelBox kNoPixels{0, 0, -1, -1};
+
+PixelBox BoxOf(const ImageGrid& grid, const MeshRule& rule, const PixelScale& scale, double radius, const float* v) {
+  const float area = (v[6] - v[0]) * (v[4] - v[1]) - (v[7] - v[1]) * (v[3] - v[0]);
+  const float least = std::min({v[2], v[5], v[8]});
+  float sum = area;
+  for (int i = 0; i < 9; ++i) sum += v[i] * 0.0f;
+  // False for NaN too, which is what the sum is unless all values are finite.
+  if (!(std::abs(sum) > kTriangleEpsilon && std::isfinite(area) && least >= kTriangleEpsilon)) return kNoPixels;
+  if (rule.cull_backfaces && area < 0) return kNoPixels;
+  const Range x = PixelsWithin(std::min({v[0], v[3], v[6]}), std::max({v[0], v[3], v[6]}), radius, scale.x0,
+                               scale.inv_x, grid.width);
+  const Range y = PixelsWithin(std::min({v[1], v[4], v[7]}), std::max({v[1], v[4], v[7]}), radius, scale.y0,
+                               scale.inv_y, grid.height);
+  if (x.first > x.last || y.first > y.last) return kNoPixels;
+  return {x.first, y.first, x.last, y.last};
+}
+
+// The tiles of one row after another that a face may touch.
+void TileSpans(const ImageGrid& grid, const MeshView& mesh, const PixelScale& scale, double radius, int64_t face,
+               const PixelBox& box, const TileRows& rows, TileSpan* spans) {
+  const auto side = static_cast<int32_t>(grid.tile_size);
+  const TileSpan all{box.x0 / side, box.x1 / side};
+  if (all.x1 - all.x0 < 2 || rows.y0 == rows.y1) {
+    std::fill_n(spans, rows.y1 - rows.y0 + 1, all);
+    return;
+  }
+  float corners[3][2];
+  const float* v = mesh.face_verts + face * 9;
+  for (int i = 0; i < 3; ++i) {
+    corners[i][0] = static_cast<float>((v[i * 3] - scale.x0) * scale.inv_x);
+    corners[i][1] = static_cast<float>((v[i * 3 + 1] - scale.y0) * scale.inv_y);
+  }
+  const auto radius_x = static_cast<float>(radius * std::abs(scale.inv_x));
+  const auto radius_y = static_cast<float>(radius * std::abs(scale.inv_y));
+  for (int32_t y = rows.y0; y <= rows.y1; ++y) {
+    const auto top = static_cast<float>(y * side);
+    const ColumnSpan span = SpanInRows(corners, top, top + static_cast<float>(side - 1), radius_x, radius_y);
+    const auto tile = [&](float x) {
+      return static_cast<int32_t>(
+          std::floor(std::clamp(x, -1.0f, static_cast<float>(grid.width)) / static_cast<float>(side)));
+    };
+    const TileSpan found{std::max(all.x0, tile(span.x0)), std::min(all.x1, tile(span.x1))};
+    *spans++ = found.x0 <= found.x1 ? found : TileSpan{all.x0, all.x0 - 1};
+  }
+}
+
+constexpr int64_t kGrain = 4096;
+constexpr int64_t kMostChunks = 64;
+
+// The faces of each tile, by index.
+struct PreparedMesh {
+  PixelScale scale;
+  const PixelBox* boxes;  // by face
+  TileLists lists;
+};
+
+PreparedMesh Prepare(Pool* pool, Scratch& scratch, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh) {
+  CheckCount(mesh.count);
+  const PixelScale scale = ScaleOf(grid, mesh);
+  const double radius = std::sqrt(static_cast<double>(mesh.blur_radius));
+  auto* const boxes = scratch.Take<PixelBox>(mesh.count);
+  const Chunks chunks(mesh.count, kGrain, kMostChunks);
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
+      boxes[i] = BoxOf(grid, rule, scale, radius, mesh.face_verts + i * 9);
+    }
+  });
+  uint32_t* order;
+  const int64_t size =
+      OrderByDepth(pool, scratch, mesh.count, nullptr, [&](int64_t i) { return boxes[i].x0 <= boxes[i].x1; }, &order);
+  const auto side = static_cast<int32_t>(grid.tile_size);
+  const TileLists lists = BucketByTile(
+      pool, scratch, mesh.count, order, size, grid.tiles_x(), grid.tiles(),
+      [&](int64_t begin, int64_t end, TileRows* rows) {
+        for (int64_t r = begin; r < end; ++r) rows[r] = {boxes[order[r]].y0 / side, boxes[order[r]].y1 / side};
+      },
+      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
+        for (int64_t r = begin; r < end; ++r) {
+          TileSpans(grid, mesh, scale, radius, order[r], boxes[order[r]], rows[r], spans);
+          spans += rows[r].y1 - rows[r].y0 + 1;
+        }
+      });
+  return {scale, boxes, lists};
+}
+
+// Tiles that a thread takes at a time.
+constexpr int64_t kRun = 4;
+
+void ClearTile(const ImageGrid& grid, int64_t tile, int64_t k_slots, const FragmentArrays& out) {
+  const int64_t x0 = tile % grid.tiles_x() * grid.tile_size, y0 = tile / grid.tiles_x() * grid.tile_size;
+  const int64_t x1 = std::min(grid.width, x0 + grid.tile_size), y1 = std::min(grid.height, y0 + grid.tile_size);
+  for (int64_t y = y0; y < y1; ++y) {
+    const int64_t first = (y * grid.width + x0) * k_slots, size = (x1 - x0) * k_slots;
+    std::fill_n(out.faces + first, size, -1);
+    std::fill_n(out.depths + first, size, -1.0f);
+    std::fill_n(out.bary + first * 3, size * 3, -1.0f);
+    std::fill_n(out.dists + first, size, -1.0f);
+  }
+}
+
+// Calls f(job) for every tile, and empty(tile) instead where no face may touch it.
+template <class F, class Empty>
+void ForEachTile(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                 const PreparedMesh& prepared, const Empty& empty, const F& f) {
+  const int64_t* const begin = prepared.lists.tile_begin;
+  ParallelFor(pool, (grid.tiles() + kRun - 1) / kRun, [&](int64_t run) {
+    Scratch own;
+    auto* const scratch = own.Take<float>(MeshScratchFloats(grid, rule.faces_per_pixel));
+    for (int64_t t = run * kRun; t < std::min(grid.tiles(), (run + 1) * kRun); ++t) {
+      if (begin[t] == begin[t + 1]) {
+        empty(t);
+      } else {
+        f(MeshTileJob{grid, rule, mesh, prepared.scale, prepared.boxes, t, prepared.lists.list + begin[t],
+                      begin[t + 1] - begin[t], scratch});
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                     const FragmentArrays& out) {
+  Scratch scratch;
+  ForEachTile(
+      pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh),
+      [&](int64_t tile) { ClearTile(grid, tile, rule.faces_per_pixel, out); },
+      [&](const MeshTileJob& job) { BestMeshKernels().fragments(job, out); });
+}
+
+void RasterizeSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh, float sigma,
+                          float* transmittances) {
+  Scratch scratch;
+  std::fill_n(transmittances, grid.width * grid.height, 1.0f);
+  ForEachTile(
+      pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh), [](int64_t) {},
+      [&](const MeshTileJob& job) { BestMeshKernels().silhouettes(job, sigma, transmittances); });
+}
+
+void DifferentiateSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
+                              float sigma, const float* transmittances, const float* v_transmittances,
+                              float* v_face_verts) {
+  Scratch scratch;
+  const PreparedMesh prepared = Prepare(pool, scratch, grid, rule, mesh);
+  auto* const slots = scratch.Take<float>(prepared.lists.entries * kSilhouetteSlot);
+  ForEachTile(
+      pool, grid, rule, mesh, prepared, [](int64_t) {},
+      [&](const MeshTileJob& job) {
+        BestMeshKernels().silhouettes_vjp(job, sigma, transmittances, v_transmittances, slots);
+      });
+  const Chunks chunks(mesh.count, kGrain, kMostChunks);
+  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+    for (int64_t face = chunks.begin(chunk); face < chunks.end(chunk); ++face) {
+      float sums[6] = {};
+      for (int64_t slot = prepared.lists.slot_begin[face]; slot < prepared.lists.slot_begin[face + 1]; ++slot) {
+        for (int k = 0; k < 6; ++k) sums[k] += slots[slot * kSilhouetteSlot + k];
+      }
+      for (int k = 0; k < 3; ++k) {
+        v_face_verts[face * 9 + k * 3] = sums[k * 2];
+        v_face_verts[face * 9 + k * 3 + 1] = sums[k * 2 + 1];
+        v_face_verts[face * 9 + k * 3 + 2] = 0.0f;
+      }
+    }
+  });
+}
+
+void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
+  CheckCount(job.face_count);
+  std::fill_n(v_face_verts, job.face_count * 9, 0.0f);
+  // Bands of rows, so that what is written on the way stays in the cache.
+  constexpr int64_t kBandSlots = 1 << 18, kChunksOfBand = 16;
+  const int64_t row_slots = job.width * job.rule.faces_per_pixel;
+  const int64_t band_rows = std::clamp<int64_t>(kBandSlots / row_slots, 1, std::max<int64_t>(job.rows, 1));
+  Scratch scratch;
+  auto* const faces = scratch.Take<int32_t>(band_rows * row_slots);
+  auto* const gradients = scratch.Take<float>(band_rows * row_slots * 9);
+  int64_t counts[kChunksOfBand];
+  // Each part sums its own range of faces. The ranges leave no trace in the result.
+  const int64_t parts = pool != nullptr ? std::min<int64_t>(pool->NumThreads(), 16) : 1;
+  for (int64_t first = 0; first < job.rows; first += band_rows) {
+    const int64_t rows = std::min(band_rows, job.rows - first);
+    const Chunks chunks(rows, std::max<int64_t>(kGrain / row_slots, 1), kChunksOfBand);
+    ParallelFor(pool, chunks.count, [&](int64_t chunk) {
+      const int64_t at = chunks.begin(chunk) * row_slots;
+      counts[chunk] = BestMeshKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
+                                                      faces + at, gradients + at * 9);
+    });
+    ParallelFor(pool, parts, [&](int64_t part) {
+      const int64_t low = job.face_count * part / parts, high = job.face_count * (part + 1) / parts;
+      for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+        const int64_t begin = chunks.begin(chunk) * row_slots;
+        for (int64_t i = begin; i < begin + counts[chunk]; ++i) {
+          if (faces[i] < low || faces[i] >= high) continue;
+          for (int k = 0; k < 9; ++k) v_face_verts[int64_t{faces[i]} * 9 + k] += gradients[i * 9 + k];
+        }
+      }
+    });
+  }
+}
+
+}  // namespace jaxsplat
