@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import loops, memory, native, profile_step, scenes, simd_limit
+from benchmarks.training import SH_DEGREE, compare_with, target_of, training
 from jaxsplat import (
-    SHCoeffs,
     intersect_tiles,
     losses,
     project_gaussians,
@@ -31,7 +31,6 @@ from jaxsplat.optim import apply_splat_adam, splat_adam
 from jaxsplat.train import keep_freed_memory
 from jaxsplat.types import Splats
 
-SH_DEGREE = 3
 SECONDS = 2.0
 """Time that is spent on each stage, at least one call; almost none with `--quick`."""
 
@@ -156,7 +155,7 @@ def measure_memory(case: Case, garden: Path | None) -> dict[str, Any]:
       Mebibytes; and those of 150 bytes a splat and 100 bytes a pixel, to compare with.
     """
     scene = _scene(case, garden)
-    splats, step = _training(scene)
+    splats, step = training(scene)
     state = splat_adam(steps=1000).init(splats)
     compiled = jax.jit(step, donate_argnums=(0, 1)).lower(splats, state).compile()
     gradients = sum(leaf.nbytes for leaf in splats)
@@ -228,56 +227,13 @@ def _raster(scene: scenes.Scene, channels: int) -> Stages:
     }
 
 
-def _training(scene: scenes.Scene) -> tuple[Splats, Callable[[Splats, Any], Any]]:
-    """Splats, and a step of theirs towards a picture of noise."""
-    rng = np.random.default_rng(2)
-    count = len(scene.means)
-    opacities = np.clip(scene.opacities, 1e-4, 1 - 1e-4)
-    splats = Splats(
-        means=jnp.asarray(scene.means),
-        quats=jnp.asarray(scene.quats),
-        log_scales=jnp.log(jnp.asarray(scene.scales)),
-        logit_opacities=jnp.asarray(np.log(opacities / (1 - opacities))),
-        sh_dc=jnp.asarray(rng.normal(size=(count, 1, 3)), jnp.float32),
-        sh_rest=jnp.asarray(0.1 * rng.normal(size=(count, 15, 3)), jnp.float32),
-    )
-    viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
-    compare = _compare(_target(scene))
-
-    def loss(splats: Splats) -> jax.Array:
-        return compare(
-            rasterization(
-                splats.means,
-                splats.quats,
-                jnp.exp(splats.log_scales),
-                jax.nn.sigmoid(splats.logit_opacities),
-                SHCoeffs(splats.sh_dc, splats.sh_rest),
-                viewmats,
-                Ks,
-                sh_degree=SH_DEGREE,
-                width=scene.width,
-                height=scene.height,
-            ).colors
-        )
-
-    return splats, lambda splats, state: apply_splat_adam(splats, jax.grad(loss)(splats), state, steps=1000)
-
-
-def _target(scene: scenes.Scene) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(3).random((1, scene.height, scene.width, 3)), jnp.float32)
-
-
-def _compare(target: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    return lambda images: 0.8 * losses.l1(images, target).mean() + 0.2 * (1 - losses.ssim(images, target).mean())
-
-
 def _step(scene: scenes.Scene) -> Stages:
     """What is around the kernels in a training step, and the whole of it."""
-    splats, step = _training(scene)
+    splats, step = training(scene)
     size: dict[str, Any] = {"width": scene.width, "height": scene.height}
     viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
-    target = _target(scene)
-    compare, image = _compare(target), jnp.clip(target + 0.1, 0, 1)
+    target = target_of(scene)
+    compare, image = compare_with(target), jnp.clip(target + 0.1, 0, 1)
     coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], 1)
     directions = splats.means - jnp.asarray(-scene.viewmat[:3, :3].T @ scene.viewmat[:3, 3])
 
