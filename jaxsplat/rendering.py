@@ -235,8 +235,7 @@ def _check_arguments(
     _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
     if camera_chunk is not None:
         _check.positive_int(_NAME, camera_chunk=camera_chunk)
-    arrays = dict(arrays)
-    colors = arrays.pop("colors")
+    colors = arrays["colors"]
     specs = {
         "means": (arrays["means"], "... N 3"),
         "quats": (arrays["quats"], "... N 4"),
@@ -250,11 +249,14 @@ def _check_arguments(
     }
     if sh_degree is not None:
         num_sh_coeffs(sh_degree)
-        check_coeffs(_NAME, sh_degree, specs, colors=colors)
+        check_coeffs(_NAME, sh_degree, {"means": specs["means"]}, colors=colors)
+        specs["colors"] = (colors.dc if isinstance(colors, SHCoeffs) else colors, "... N K D")
     elif isinstance(colors, SHCoeffs):
         raise ValueError(f"{_NAME}: sh_degree must be given with colors of type SHCoeffs, got None.")
     else:
-        spec = "... C N D" if colors.ndim > arrays["means"].ndim else "... N D"
-        _check.shapes(_NAME, **specs, colors=(colors, spec))
+        specs["colors"] = (colors, "... C N D" if colors.ndim > arrays["means"].ndim else "... N D")
         _check.floating(_NAME, colors=colors)
-    _check.floating(_NAME, **arrays)
+    # The colors before the cameras: of two that disagree, the message names the later one.
+    order = ("means", "quats", "scales", "opacities", "colors", *specs)
+    _check.shapes(_NAME, **{name: specs[name] for name in dict.fromkeys(order)})
+    _check.floating(_NAME, **{name: array for name, array in arrays.items() if name != "colors"})

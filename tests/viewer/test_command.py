@@ -70,7 +70,7 @@ def _has(picture, color):
 def test_training_is_seen_paused_and_finished(started, tmp_path):
     capture = write_capture(tmp_path / "c", size=(96, 80))
     arguments = ["train", capture, "--out", tmp_path / "o", "--steps", "100000", "--initial-points", "200"]
-    process, url = started(*arguments, "--strategy.cap", "300", "--viewer", "--viewer-port", "8800")
+    process, url = started(*arguments, "--cap", "300", "--viewer", "--viewer-port", "8800")
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(process.stdout))
     reader.start()
