@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxsplat import _linalg
 from jaxsplat._constants import NORM_FLOOR
 from jaxsplat.strategy.base import Fixed
 from jaxsplat.strategy.regularizers import Regularizers, regularize
@@ -221,7 +222,7 @@ def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array,
     moves = [gate * move for move in _covariance_times(splats.quats, splats.log_scales, noise)]
     # A row that is not finite stays as it is: the renderer culls it and the next refinement replaces it.
     moves = [jnp.where(jnp.isfinite(move), move, 0.0) for move in moves]
-    return splats._replace(means=splats.means + jnp.stack(moves, -1))
+    return splats._replace(means=splats.means + _linalg.interleave(*moves))
 
 
 def _covariance_times(quats: jax.Array, log_scales: jax.Array, vectors: jax.Array) -> list[jax.Array]:
