@@ -17,6 +17,30 @@ from tests.splats2d import random_splats
 from tests.tolerances import GRADIENT, PICTURE
 
 WIDTH, HEIGHT = 53, 38
+
+
+def test_listed_splats_that_cannot_be_drawn_get_zero_gradients_and_change_nothing_else():
+    splats = random_splats(60, width=WIDTH, height=HEIGHT)
+    tiles = intersect_tiles(splats.means2d, splats.radii, splats.depths, width=WIDTH, height=HEIGHT, capacity=5000)
+    hidden = np.unique(np.asarray(tiles.gaussian_ids))[1:5]  # without the -1 behind the lists
+    broken = splats._replace(
+        opacities=splats.opacities.at[hidden[:2]].set(0.0), conics=splats.conics.at[hidden[2:]].set(jnp.nan)
+    )
+    unlisted = splats._replace(opacities=splats.opacities.at[hidden].set(0.0))
+
+    def gradient(splats):
+        def loss(floats):
+            output = rasterize_gaussians_3d(*floats, width=WIDTH, height=HEIGHT, tiles=tiles)
+            wc, wa = weights(output)
+            return jnp.sum(output.colors * wc) + jnp.sum(output.alphas * wa)
+
+        return jax.grad(loss)(splats[:4])
+
+    for found, truth in zip(gradient(broken), gradient(unlisted), strict=True):
+        np.testing.assert_array_equal(found, truth)
+        assert not np.asarray(found)[hidden].any() and np.asarray(found).any()
+
+
 # JAX raises an error of a kernel as the one or the other, depending on whether the program runs inline.
 KERNEL_ERROR = (ValueError, jax.errors.JaxRuntimeError)
 
