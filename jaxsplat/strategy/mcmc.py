@@ -227,13 +227,7 @@ def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array,
 
 def _covariance_times(quats: jax.Array, log_scales: jax.Array, vectors: jax.Array) -> list[jax.Array]:
     """R S S^T R^T v for v [3, N], component by component: XLA fuses it into one loop."""
-    norm = jnp.sqrt(jnp.maximum((quats * quats).sum(-1), NORM_FLOOR**2))
-    w, x, y, z = (quats[:, i] / norm for i in range(4))
-    rows = (
-        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
-        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
-        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
-    )
+    rows = _linalg.rotation(*(quats[:, i] for i in range(4)))
     local = [sum((rows[i][j] * vectors[i] for i in range(1, 3)), rows[0][j] * vectors[0]) for j in range(3)]
     local = [jnp.exp(2.0 * log_scales[:, j]) * local[j] for j in range(3)]
     return [rows[i][0] * local[0] + rows[i][1] * local[1] + rows[i][2] * local[2] for i in range(3)]
