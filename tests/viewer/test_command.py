@@ -33,7 +33,12 @@ def started(tmp_path):
     processes = []
 
     def start(*arguments):
-        command = [sys.executable, "-u", "-m", "jaxsplat", *map(str, arguments)]
+        # A shell starts what it puts in the background with interrupts ignored, which is inherited.
+        program = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from jaxsplat.cli import main; sys.exit(main())"
+        )
+        command = [sys.executable, "-u", "-c", program, *map(str, arguments)]
         environment = os.environ | {"JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
