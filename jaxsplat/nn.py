@@ -13,7 +13,7 @@ from jaxsplat import _check
 from jaxsplat.rendering import rasterization
 from jaxsplat.sh import num_sh_coeffs
 from jaxsplat.train.state import splats_from_points
-from jaxsplat.types import RenderOutput, Splats
+from jaxsplat.types import RenderOutput, SHCoeffs, Splats
 
 INITIAL_OPACITY = 0.1
 
@@ -118,7 +118,7 @@ class GaussianModel(nnx.Module):
             s.quats,
             jnp.exp(s.log_scales),
             jax.nn.sigmoid(s.logit_opacities),
-            jnp.concatenate([s.sh_dc, s.sh_rest], axis=1),
+            SHCoeffs(s.sh_dc, s.sh_rest),
             viewmats,
             Ks,
             width=width,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxsplat import _constants
 from jaxsplat.io.images import to_uint8
 from jaxsplat.rendering import rasterization
-from jaxsplat.types import Splats
+from jaxsplat.types import SHCoeffs, Splats
 
 Mode = Literal["RGB", "depth", "alpha"]
 Up = Literal["+x", "-x", "+y", "-y", "+z", "-z"]
@@ -94,11 +94,12 @@ def make_frame_renderer(*, antialiased: bool = False) -> Callable[[Splats, View,
         height: int,
         depth: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        coefficients = jnp.concatenate([splats.sh_dc, splats.sh_rest], -2)
+        coefficients = SHCoeffs(splats.sh_dc, splats.sh_rest)
+        count = splats.sh_dc.shape[-2] + splats.sh_rest.shape[-2]
         scales, opacities = jnp.exp(splats.log_scales), jax.nn.sigmoid(splats.logit_opacities)
         output = rasterization(
             splats.means, splats.quats, scales, opacities, coefficients, viewmat[None], K[None],
-            width=width, height=height, sh_degree=round(coefficients.shape[-2] ** 0.5) - 1,
+            width=width, height=height, sh_degree=round(count**0.5) - 1,
             near_plane=near, far_plane=far, render_mode="ED" if depth else "RGB", antialiased=antialiased,
         )  # fmt: skip
         return output.colors[0], output.alphas[0]

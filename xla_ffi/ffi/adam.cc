@@ -12,8 +12,6 @@
 namespace jaxsplat {
 namespace {
 
-using F32 = ffi::Buffer<ffi::F32>;
-
 // Calls run(rule, arrays, pool) with what the operands hold. rule holds the rate and the two corrections.
 template <class F>
 ffi::Error WithAdam(ffi::ThreadPool threads, F32 values, F32 first, F32 second, F32 gradient, F32 rule,

@@ -15,6 +15,11 @@ namespace jaxsplat {
 
 namespace ffi = xla::ffi;
 
+using F32 = ffi::Buffer<ffi::F32>;
+using S32 = ffi::Buffer<ffi::S32>;
+using Flags = ffi::Buffer<ffi::PRED>;
+using F32Result = ffi::Result<F32>;
+using S32Result = ffi::Result<S32>;
 using Dims = ffi::Span<const int64_t>;
 
 // The leading axes of the results: one image per element.

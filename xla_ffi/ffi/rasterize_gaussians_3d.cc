@@ -9,12 +9,6 @@
 namespace jaxsplat {
 namespace {
 
-using F32 = ffi::Buffer<ffi::F32>;
-using S32 = ffi::Buffer<ffi::S32>;
-using Flags = ffi::Buffer<ffi::PRED>;
-using F32Result = ffi::Result<F32>;
-using S32Result = ffi::Result<S32>;
-
 // The operands that both passes share, checked.
 struct Inputs {
   Images images;

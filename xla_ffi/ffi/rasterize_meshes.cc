@@ -11,11 +11,6 @@
 namespace jaxsplat {
 namespace {
 
-using F32 = ffi::Buffer<ffi::F32>;
-using S32 = ffi::Buffer<ffi::S32>;
-using F32Result = ffi::Result<F32>;
-using S32Result = ffi::Result<S32>;
-
 // The operands that all calls share.
 struct MeshInputs {
   Images images;

@@ -9,10 +9,6 @@
 namespace jaxsplat {
 namespace {
 
-using F32 = ffi::Buffer<ffi::F32>;
-using Flags = ffi::Buffer<ffi::PRED>;
-using F32Result = ffi::Result<F32>;
-
 // The operands of both passes, checked. A mask of one element counts for all.
 struct Inputs {
   Images scenes;

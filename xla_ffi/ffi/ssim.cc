@@ -11,8 +11,6 @@
 namespace jaxsplat {
 namespace {
 
-using F32 = ffi::Buffer<ffi::F32>;
-
 // Calls f(image, pictures, block) for all blocks in parallel.
 template <class F>
 void ForBlocks(ffi::ThreadPool threads, F32 x, F32 y, F32 window, Dims result, double c1, double c2, const F& f) {
