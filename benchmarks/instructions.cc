@@ -68,17 +68,23 @@ int main(int argc, char** argv) {
   int32_t count = 0;
   for (float& v : v_picture) v = random(-1, 1);
   std::vector<float> v_means(2 * n), v_conics(3 * n), v_colors(d * n), v_opacities(n);
-  const auto forward = [&] {
-    RasterizeForward(nullptr, grid, blend, splats, mask, {picture.data(), transmittances.data(), last.data()});
+  const auto forward = [&](bool keep) {
+    RasterizeForward(nullptr, grid, blend, splats, mask, keep, {picture.data(), transmittances.data(), last.data()});
   };
-  forward();
+  const auto backward = [&](bool kept) {
+    RasterizeBackward(nullptr, grid, blend, splats, mask, kept,
+                      {picture.data(), transmittances.data(), v_picture.data(), v_transmittances.data()},
+                      {v_means.data(), v_conics.data(), v_colors.data(), v_opacities.data(), nullptr});
+  };
+  forward(false);
   for (int i = 0; i < repeats; ++i) {
     if (std::strcmp(argv[2], "forward") == 0) {
-      forward();
+      forward(false);
     } else if (std::strcmp(argv[2], "backward") == 0) {
-      RasterizeBackward(nullptr, grid, blend, splats, mask,
-                        {picture.data(), transmittances.data(), v_picture.data(), v_transmittances.data()},
-                        {v_means.data(), v_conics.data(), v_colors.data(), v_opacities.data(), nullptr});
+      backward(false);
+    } else if (std::strcmp(argv[2], "both") == 0) {
+      forward(true);
+      backward(true);
     } else {
       IntersectTiles(nullptr, grid,
                      {scene.splats, means.data(), radii.data(), depths.data(), conics.data(), opacities.data(),

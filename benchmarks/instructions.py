@@ -22,7 +22,8 @@ from benchmarks import native
 SOURCE = Path(__file__).with_suffix(".cc")
 RECORD = Path(__file__).with_suffix(".json")
 SCENES = ("sparse", "dense", "channels16")
-STAGES = ("intersect", "forward", "backward")
+STAGES = ("intersect", "forward", "backward", "both")
+"""`both` are the two passes as a training step calls them: the second takes the lists of the first."""
 FLAGS = ("-O3", "-ffp-contract=off", "-w", "-pthread", f"-I{native.XLA_FFI}")
 
 TOLERANCE = 0.03

@@ -182,15 +182,20 @@ def _rasterize(
     settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[jax.Array, ...]:
     del absgrad  # only the backward pass has something to say to it
+    return _blend(settings, operands, keep=False)
+
+
+def _blend(settings: _Settings, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
+    """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes()))
+    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes(), keep=keep))
 
 
 def _forward(
     settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-    outputs: Any = _rasterize(settings, operands, absgrad)
+    outputs = _blend(settings, operands, keep=True)
     return outputs, (operands, absgrad, *outputs[:2])
 
 

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "core/constants.h"
+#include "cpu/kept_images.h"
 #include "cpu/kernels.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
@@ -14,12 +17,6 @@ namespace {
 
 constexpr int64_t kGrain = 1024;
 constexpr int64_t kMostChunks = 64;
-
-// Splats by id, and their tile lists.
-struct Prepared {
-  const Gaussian2d* splats;
-  TileLists lists;
-};
 
 Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, double alpha_min) {
   auto* prepared = scratch.Take<Gaussian2d>(splats.size);
@@ -72,15 +69,25 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint3
   return OrderByDepth(pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
 }
 
-Prepared PrepareImage(Pool* pool, Scratch& scratch, const ImageGrid& grid, const BlendRule& blend,
-                      const Splats2d& splats) {
-  const Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, blend.alpha_min);
+PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
+  PreparedImage image{};
+  Scratch& scratch = image.scratch;
+  image.splats = PrepareSplats(pool, scratch, splats, blend.alpha_min);
   if (splats.lists.ids != nullptr) {
-    return {prepared, FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists)};
+    image.lists = FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists);
+  } else {
+    uint32_t* order;
+    const int64_t size = OrderByDepth(pool, scratch, splats, &order);
+    image.lists = BucketEllipses(pool, scratch, grid, image.splats, splats.size, order, size);
   }
-  uint32_t* order;
-  const int64_t size = OrderByDepth(pool, scratch, splats, &order);
-  return {prepared, BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size)};
+  return image;
+}
+
+// A fingerprint costs less than lists, but only those that are found here are kept.
+std::optional<Fingerprint> FingerprintIf(bool keep, Pool* pool, const ImageGrid& grid, const BlendRule& blend,
+                                         const Splats2d& splats) {
+  if (!keep || splats.lists.ids != nullptr) return std::nullopt;
+  return FingerprintOf(pool, grid, blend.alpha_min, splats);
 }
 
 // Calls f(tile) for every tile that is on. Threads take runs of neighbours, which share splats and gradient slots; the
@@ -110,7 +117,7 @@ void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t t
   });
 }
 
-TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const Prepared& prepared,
+TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const PreparedImage& prepared,
                 int64_t tile, float* scratch) {
   const int64_t begin = prepared.lists.tile_begin[tile];
   return {grid,
@@ -194,23 +201,25 @@ void ReduceSplat(const TileLists& lists, const GradientSlots& slots, int64_t id,
 }  // namespace
 
 void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
-                      const TileMask& mask, const Picture& picture) {
-  Scratch scratch;
-  const Prepared prepared = PrepareImage(pool, scratch, grid, blend, splats);
+                      const TileMask& mask, bool keep, const Picture& picture) {
+  PreparedImage prepared = PrepareImage(pool, grid, blend, splats);
   const int64_t floats = splats.channels > kInlineChannels ? ScratchFloats(splats.channels) : 0;
-  ForEachTile(pool, scratch, prepared.lists, grid.tiles(), mask, [&](int64_t tile) {
+  ForEachTile(pool, prepared.scratch, prepared.lists, grid.tiles(), mask, [&](int64_t tile) {
     Scratch local;
     BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
   }
+  if (const auto fingerprint = FingerprintIf(keep, pool, grid, blend, splats)) Keep(*fingerprint, std::move(prepared));
 }
 
 void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
-                       const TileMask& mask, const PictureGradient& gradient, const SplatGradient& result) {
-  Scratch scratch;
-  const Prepared prepared = PrepareImage(pool, scratch, grid, blend, splats);
+                       const TileMask& mask, bool kept, const PictureGradient& gradient, const SplatGradient& result) {
+  const auto fingerprint = FingerprintIf(kept, pool, grid, blend, splats);
+  std::optional<PreparedImage> found = fingerprint ? TakeKept(*fingerprint) : std::nullopt;
+  PreparedImage prepared = found ? std::move(*found) : PrepareImage(pool, grid, blend, splats);
+  Scratch& scratch = prepared.scratch;
   const TileLists& lists = prepared.lists;
   // The absolute value of a gradient needs all of it at once.
   const int64_t most =

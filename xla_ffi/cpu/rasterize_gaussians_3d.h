@@ -8,11 +8,13 @@
 
 namespace jaxsplat {
 
+// With `keep`, what was prepared is kept for a backward pass over the same splats.
 void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
-                      const TileMask& mask, const Picture& picture);
+                      const TileMask& mask, bool keep, const Picture& picture);
 
+// With `kept`, looks first for what a forward pass over the same splats kept.
 void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
-                       const TileMask& mask, const PictureGradient& gradient, const SplatGradient& result);
+                       const TileMask& mask, bool kept, const PictureGradient& gradient, const SplatGradient& result);
 
 void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output);
 

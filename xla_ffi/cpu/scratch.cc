@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace jaxsplat {
@@ -34,10 +35,15 @@ class Arena {
     return result;
   }
 
-  // Makes all memory free again, in one piece next time.
-  bool Reset() {
+  size_t capacity() const {
     size_t total = 0;
     for (const Block& block : blocks_) total += block.size;
+    return total;
+  }
+
+  // Makes all memory free again, in one piece next time.
+  bool Reset() {
+    const size_t total = capacity();
     if (blocks_.size() > 1) {
       Release();
       if (total <= kLargestKept) {
@@ -106,11 +112,20 @@ Scratch::Scratch() {
 }
 
 Scratch::~Scratch() {
-  if (!arena_->Reset()) return;
+  if (!arena_ || !arena_->Reset()) return;
   FreeList& idle = Idle();
   std::lock_guard<std::mutex> lock(idle.mutex);
   if (idle.arenas.size() < kMostKept) idle.arenas.push_back(std::move(arena_));
 }
+
+Scratch::Scratch(Scratch&&) noexcept = default;
+
+Scratch& Scratch::operator=(Scratch&& other) noexcept {
+  std::swap(arena_, other.arena_);
+  return *this;
+}
+
+size_t Scratch::capacity() const { return arena_->capacity(); }
 
 void* Scratch::Bytes(size_t size) { return arena_->Bytes(size); }
 

@@ -10,19 +10,23 @@ namespace jaxsplat {
 
 class Arena;
 
-// Owns an arena from a process-wide free list until it goes out of scope. One per thread of execution.
+// Owns an arena from a process-wide free list until it goes out of scope. Used by one thread at a time. Only assigned
+// to and destroyed once moved from.
 class Scratch {
  public:
   Scratch();
   ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  Scratch(Scratch&&) noexcept;
+  Scratch& operator=(Scratch&&) noexcept;
 
   // Uninitialised, aligned to 64 bytes. Throws std::bad_alloc.
   template <class T>
   T* Take(int64_t n) {
     return static_cast<T*>(Bytes(static_cast<size_t>(n) * sizeof(T)));
   }
+
+  // What the arena holds, in use or not.
+  size_t capacity() const;
 
  private:
   void* Bytes(size_t size);

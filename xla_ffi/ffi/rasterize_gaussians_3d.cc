@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cpu/kept_images.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
 
@@ -72,7 +73,7 @@ struct Inputs {
 ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, S32 radii,
                    Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
                    F32Result out_transmittances, S32Result out_last_ids, int64_t tile_size, double alpha_max,
-                   double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors) {
+                   double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors, bool keep) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
@@ -81,7 +82,7 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors,
     const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       RasterizeForward(
-          inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
+          inner, in.grid, in.blend, in.Splats(image), in.Mask(image), keep && in.images.count() <= kMostKeptImages,
           {out_colors->typed_data() + image * pixels * channels, out_transmittances->typed_data() + image * pixels,
            out_last_ids->typed_data() + image * pixels});
     });
@@ -113,7 +114,7 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       const int64_t s = image * n;
       RasterizeBackward(
-          inner, in.grid, in.blend, in.Splats(image), in.Mask(image),
+          inner, in.grid, in.blend, in.Splats(image), in.Mask(image), in.images.count() <= kMostKeptImages,
           {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image)},
           {v_means2d->typed_data() + s * 2, v_conics->typed_data() + s * 3, v_colors->typed_data() + s * channels,
            v_opacities->typed_data() + s, absgrad ? v_absgrads->typed_data() + s * 2 : nullptr});
@@ -177,7 +178,7 @@ namespace ffi = xla::ffi;
       .Attr<int64_t>("max_contributors")
 
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
-                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().JAXSPLAT_BLEND());
+                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().JAXSPLAT_BLEND().Attr<bool>("keep"));
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                  JAXSPLAT_OPERANDS()
                      .Arg<F32>()
