@@ -29,6 +29,8 @@ _TARGETS = (
     "rasterize_gaussians_3d_forward",
     "rasterize_gaussians_3d_backward",
     "intersect_tiles",
+    "project_gaussians",
+    "project_gaussians_gradient",
     "spherical_harmonics",
     "spherical_harmonics_gradient",
     "ssim",

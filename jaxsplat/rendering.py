@@ -130,7 +130,7 @@ def _render(
         splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"],
         covars=splats["covars"], opacities=opacities, width=width, height=height, eps2d=eps2d,
         near_plane=cameras["near_plane"], far_plane=cameras["far_plane"], radius_clip=radius_clip,
-        camera_model=camera_model, antialiased=antialiased, alpha_min=blend.alpha_min,
+        camera_model=camera_model, antialiased=antialiased, alpha_min=blend.alpha_min, backend=backend,
     )  # fmt: skip
     opacities = opacities[..., None, :]
     if antialiased:

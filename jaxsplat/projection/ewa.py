@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsplat import _check, _linalg
+from jaxsplat import _check, _ffi, _linalg
 from jaxsplat import _constants as const
 from jaxsplat.cameras import MODELS, Intrinsics
-from jaxsplat.types import CameraModel, Projected
+from jaxsplat.projection import ewa_kernel
+from jaxsplat.types import Backend, CameraModel, Projected
 
 RADIUS_LIMIT = 2**30
 """Largest radius in pixels, which leaves room in int32 to add a radius to a tile index."""
@@ -87,6 +88,7 @@ def project_gaussians(
     camera_model: CameraModel = "pinhole",
     antialiased: bool = False,
     alpha_min: float = const.ALPHA_MIN,
+    backend: Backend = "auto",
 ) -> Projected:
     """Projects 3D Gaussians to 2D Gaussians in every camera.
 
@@ -120,6 +122,8 @@ def project_gaussians(
       camera_model: "pinhole", "ortho" or "fisheye".
       antialiased: whether the opacities will be multiplied by the compensations.
       alpha_min: opacity below which a splat is not drawn.
+      backend: "reference" for plain JAX; otherwise it is used where there is no kernel for the platform, the precision,
+        the camera model, or covariances.
 
     Returns:
       `Projected`. The radii are ceil(k sqrt(variance)) with k = sqrt(2 ln(opacity / alpha_min)), or 3.33 without
@@ -139,6 +143,15 @@ def project_gaussians(
     sizes = _checked(name, means, quats, scales, covars, opacities, viewmats, Ks, near_plane, far_plane)
     _check.positive_int(name, width=width, height=height)
     _check.choice(name, "camera_model", camera_model, tuple(MODELS))
+    _check.choice(name, "backend", backend, ("auto", "native", "reference"))
+    if covars is None and camera_model == "pinhole" and backend != "reference":
+        splats = tuple(jnp.asarray(x) for x in (means, quats, scales))
+        viewmats, Ks = jnp.asarray(viewmats), jnp.asarray(Ks)
+        opacities = None if opacities is None else jnp.asarray(opacities)
+        if _ffi.takes(*splats, viewmats, Ks, *(() if opacities is None else (opacities,))):
+            settings = ewa_kernel.Settings(width, height, antialiased, alpha_min)
+            limits = near_plane, far_plane, eps2d, radius_clip
+            return ewa_kernel.project(splats, opacities, viewmats, Ks, limits, settings)
     rank = len(sizes["..."]) + 2
     splats = _splats(means, quats, scales, covars, opacities, rank)
     camera = _camera(viewmats, Ks, rank)

@@ -6,6 +6,7 @@
 
 #include "cpu/tile_kernels.h"
 #include "ops/adam.h"
+#include "ops/project_gaussians.h"
 #include "ops/spherical_harmonics.h"
 #include "ops/ssim.h"
 
@@ -22,6 +23,10 @@ struct Kernels {
                 TileSpan*);
   void (*forward)(const TileJob&, const Picture&);
   void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
+  // Splats [begin, end) of one scene, in all its cameras; `terms` is scratch for [cameras, kCameraTerms, 16].
+  void (*project)(const Scene3d&, const ProjectionRule&, int64_t begin, int64_t end, const Projection&);
+  void (*project_gradient)(const Scene3d&, const ProjectionRule&, const ProjectionCotangent&, int64_t begin,
+                           int64_t end, float* terms, const ProjectionGradient&);
   // Elements [begin, end).
   void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end);
   // A block of one image: the map; and with it, the gradient of its weighted sum with respect to x.

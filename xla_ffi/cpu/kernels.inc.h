@@ -2,6 +2,7 @@
 #include "cpu/adam.inc.h"
 #include "cpu/kernels.h"
 #include "cpu/prepare.inc.h"
+#include "cpu/projection.inc.h"
 #include "cpu/spherical_harmonics.inc.h"
 #include "cpu/ssim.inc.h"
 #include "cpu/tile_backward.inc.h"
@@ -18,6 +19,8 @@ const Kernels kKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA),
                           EllipseSpans,
                           Forward,
                           Backward,
+                          Project,
+                          ProjectGradient,
                           Adam,
                           SsimMap,
                           SsimGradient,
