@@ -48,6 +48,9 @@ struct Native {
   static F Abs(F a) { return _mm512_abs_ps(a); }
   static F Round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F Scale(F a, F n) { return _mm512_scalef_ps(a, n); }
+  // a = Mantissa(a) 2^Exponent(a), the mantissa in [1, 2), for a positive normal number.
+  static F Mantissa(F a) { return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src); }
+  static F Exponent(F a) { return _mm512_getexp_ps(a); }
   static M LessEqual(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return a & b; }
@@ -98,6 +101,11 @@ struct Native {
   static F Scale(F a, F n) {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
   }
+  static F Mantissa(F a) { return _mm256_or_ps(_mm256_and_ps(a, Bits(0x007fffff)), Bits(0x3f800000)); }
+  static F Exponent(F a) {
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(_mm256_castps_si256(a), 23), _mm256_set1_epi32(127)));
+  }
+  static F Bits(int32_t bits) { return _mm256_castsi256_ps(_mm256_set1_epi32(bits)); }
   static M LessEqual(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
   static M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static M And(M a, M b) { return _mm256_and_ps(a, b); }
@@ -149,6 +157,8 @@ struct Native {
   static F Scale(F a, F n) {
     return reinterpret_cast<F>(reinterpret_cast<M>(a) + (__builtin_convertvector(n, M) << 23));
   }
+  static F Mantissa(F a) { return reinterpret_cast<F>((reinterpret_cast<M>(a) & 0x7fffff) | 0x3f800000); }
+  static F Exponent(F a) { return __builtin_convertvector((reinterpret_cast<M>(a) >> 23) - 127, F); }
   static M LessEqual(F a, F b) { return a <= b; }
   static M Less(F a, F b) { return a < b; }
   static M And(M a, M b) { return a & b; }
@@ -261,9 +271,10 @@ JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   return Scale(p, n);
 }
 
-// log2(m) + exponent for m in [1, 2), error about one unit in the last place: the series of the inverse hyperbolic
-// tangent.
-JAXSPLAT_INLINE Vec Log2(const Vec& mantissa, const Vec& exponent) {
+// The logarithm of a positive normal number, error about one unit in the last place: the series of the inverse
+// hyperbolic tangent.
+JAXSPLAT_INLINE Vec Log2(const Vec& a) {
+  const Vec mantissa(Native::Mantissa(a.v)), exponent(Native::Exponent(a.v));
   const Mask upper = Vec(1.41421356f) < mantissa;
   const Vec m = Select(upper, Vec(0.5f) * mantissa, mantissa);
   const Vec n = Select(upper, exponent + Vec(1.0f), exponent);

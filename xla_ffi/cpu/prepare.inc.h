@@ -13,9 +13,9 @@ namespace {
 // One vector of splats, field by field.
 struct PrepareBatch {
   alignas(64) float x[kLanes], y[kLanes], a[kLanes], b[kLanes], schur[kLanes];
-  alignas(64) float opacity[kLanes], mantissa[kLanes], exponent[kLanes];
+  alignas(64) float opacity[kLanes];
 
-  void Load(const Splats2d& splats, int64_t id, float inv_alpha_min, int lane) {
+  void Load(const Splats2d& splats, int64_t id, int lane) {
     const float* conic = splats.conics + id * 3;
     x[lane] = splats.means[id * 2];
     y[lane] = splats.means[id * 2 + 1];
@@ -25,12 +25,6 @@ struct PrepareBatch {
     const double wide_a = conic[0], wide_b = conic[1];
     schur[lane] = static_cast<float>((wide_a * conic[2] - wide_b * wide_b) / wide_a);
     opacity[lane] = splats.opacities[id];
-    const float ratio = opacity[lane] * inv_alpha_min;
-    uint32_t bits;
-    __builtin_memcpy(&bits, &ratio, sizeof(bits));
-    exponent[lane] = static_cast<float>(static_cast<int32_t>(bits >> 23) - 127);
-    bits = (bits & 0x7fffffu) | 0x3f800000u;
-    __builtin_memcpy(&mantissa[lane], &bits, sizeof(bits));
   }
 };
 
@@ -55,10 +49,11 @@ void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double al
       n += splats.radii == nullptr || splats.Visible(next);
     }
     if (n == 0) break;
-    for (int i = 0; i < kLanes; ++i) in.Load(splats, ids[std::min(i, n - 1)], inv_alpha_min, i);
-    const Geometry2d g = Prepare(Vec::Load(in.x), Vec::Load(in.y), Vec::Load(in.a), Vec::Load(in.b),
-                                 Vec::Load(in.schur), Vec::Load(in.opacity), Vec(static_cast<float>(alpha_min)),
-                                 Log2(Vec::Load(in.mantissa), Vec::Load(in.exponent)));
+    for (int i = 0; i < kLanes; ++i) in.Load(splats, ids[std::min(i, n - 1)], i);
+    const Vec opacity = Vec::Load(in.opacity);
+    const Geometry2d g =
+        Prepare(Vec::Load(in.x), Vec::Load(in.y), Vec::Load(in.a), Vec::Load(in.b), Vec::Load(in.schur), opacity,
+                Vec(static_cast<float>(alpha_min)), Log2(opacity * Vec(inv_alpha_min)));
     alignas(64) float l11[kLanes], l21[kLanes], l22[kLanes], floor[kLanes];
     alignas(64) float half_height[kLanes], shear_y[kLanes], inv_l11[kLanes], level[kLanes];
     g.l11.Store(l11);

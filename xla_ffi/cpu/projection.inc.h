@@ -20,14 +20,22 @@ inline constexpr float kGradientLimit = 4.6116860e18f;
 // Column `k` of rows [begin, begin + n) of an array with `width` columns; zeros in the other lanes.
 JAXSPLAT_INLINE Vec LoadColumn(const float* rows, int width, int k, int64_t n) {
   alignas(64) float lanes[kLanes] = {};
-  for (int64_t lane = 0; lane < n; ++lane) lanes[lane] = rows[lane * width + k];
+  if (n == kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = rows[lane * width + k];
+  } else {
+    for (int64_t lane = 0; lane < n; ++lane) lanes[lane] = rows[lane * width + k];
+  }
   return Vec::Load(lanes);
 }
 
 JAXSPLAT_INLINE void StoreColumn(const Vec& values, float* rows, int width, int k, int64_t n) {
   alignas(64) float lanes[kLanes];
   values.Store(lanes);
-  for (int64_t lane = 0; lane < n; ++lane) rows[lane * width + k] = lanes[lane];
+  if (n == kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) rows[lane * width + k] = lanes[lane];
+  } else {
+    for (int64_t lane = 0; lane < n; ++lane) rows[lane * width + k] = lanes[lane];
+  }
 }
 
 JAXSPLAT_INLINE Ellipsoid LoadEllipsoid(const Scene3d& scene, const ProjectionRule& rule, int64_t i, int64_t n) {
@@ -43,17 +51,15 @@ Pinhole CameraOf(const Scene3d& scene, const ProjectionRule& rule, int64_t camer
   return Pinhole(scene.viewmats + 16 * camera, scene.Ks + 9 * camera, scene.limits + 4 * camera, rule);
 }
 
-// sqrt(2 ln(opacity / alpha_min)) for each lane.
-Vec ExtentOf(const Vec& opacity, float alpha_min) {
-  alignas(64) float lanes[kLanes];
-  opacity.Store(lanes);
-  for (float& lane : lanes) lane = std::sqrt(2 * std::log(std::max(lane / alpha_min, 1.0f)));
-  return Vec::Load(lanes);
+// sqrt(2 ln(opacity / alpha_min)).
+JAXSPLAT_INLINE Vec ExtentOf(const Vec& opacity, float alpha_min) {
+  constexpr float kTwoLn2 = 1.38629436f;
+  return Sqrt(Vec(kTwoLn2) * Log2(Max(opacity / Vec(alpha_min), Vec(1.0f))));
 }
 
 // ceil(extent sqrt(variance)), at least 1: a splat whose opacity is exactly alpha_min can still reach the pixel that it
 // is centred on.
-Vec RadiusOf(const Vec& extent, const Vec& variance) {
+JAXSPLAT_INLINE Vec RadiusOf(const Vec& extent, const Vec& variance) {
   const Vec reach = Min(extent * Sqrt(variance), Vec(kRadiusLimit));
   alignas(64) float lanes[kLanes];
   reach.Store(lanes);
@@ -66,8 +72,8 @@ struct Drawn {
   Vec across, down;  // radii
 };
 
-Drawn FindVisible(const Screen& s, const Pinhole& k, const ProjectionRule& rule, const Mask& on, const Vec* opacity,
-                  const Vec& extent) {
+JAXSPLAT_INLINE Drawn FindVisible(const Screen& s, const Pinhole& k, const ProjectionRule& rule, const Mask& on,
+                                  const Vec* opacity, const Vec& extent) {
   const Vec limit(kGradientLimit), one(1.0f), zero(0.0f);
   const Vec trace = s.a + s.c;
   Drawn d;
@@ -82,7 +88,7 @@ Drawn FindVisible(const Screen& s, const Pinhole& k, const ProjectionRule& rule,
   }
   d.across = RadiusOf(reach, s.a);
   d.down = RadiusOf(reach, s.c);
-  visible = visible & ((k.radius_clip < d.across) | (k.radius_clip < d.down));
+  visible = visible & ((Vec(k.radius_clip) < d.across) | (Vec(k.radius_clip) < d.down));
   visible = visible & (zero < s.u + d.across) & (s.u - d.across < Vec(static_cast<float>(rule.width)));
   d.visible = visible & (zero < s.v + d.down) & (s.v - d.down < Vec(static_cast<float>(rule.height)));
   return d;
@@ -100,9 +106,9 @@ void Project(const Scene3d& scene, const ProjectionRule& rule, int64_t begin, in
     }
     for (int64_t c = 0; c < scene.cameras; ++c) {
       const Pinhole camera = CameraOf(scene, rule, c);
-      const Vec depth = Dot(camera.row[2], splat.mean) + camera.shift.z;
-      const Mask on =
-          splat.usable & (camera.near < depth) & (depth < camera.far) & (Vec(camera.usable ? 0.0f : 1.0f) < Vec(0.5f));
+      const Vec depth = camera.Transform(2, splat.mean);
+      const Mask on = splat.usable & (Vec(camera.near) < depth) & (depth < Vec(camera.far)) &
+                      (Vec(camera.usable ? 0.0f : 1.0f) < Vec(0.5f));
       const Screen s = jaxsplat::JAXSPLAT_ISA::Project(splat, camera, on, compensation_min);
       const Drawn d = FindVisible(s, camera, rule, on, scene.opacities != nullptr ? &opacity : nullptr, extent);
       const int64_t at = c * scene.splats + i;

@@ -25,26 +25,28 @@ JAXSPLAT_INLINE Vec3 Cross(const Vec3& p, const Vec3& q) {
 }
 JAXSPLAT_INLINE Vec3 Keep(const Mask& m, const Vec3& p) { return {Keep(m, p.x), Keep(m, p.y), Keep(m, p.z)}; }
 
-// The numbers of one camera, in every lane.
+// The numbers of one camera.
 struct Pinhole {
-  Vec3 row[3], shift;
-  Vec fx, skew, cx, shear, fy, cy, near, far, eps2d, radius_clip;
-  Vec left, right, top, bottom;  // bounds of the pixel offset at which the Jacobian is taken
+  float rows[3][4];
+  float fx, skew, cx, shear, fy, cy, near, far, eps2d, radius_clip;
+  float left, right, top, bottom;  // bounds of the pixel offset at which the Jacobian is taken
   bool usable;
 
   Pinhole(const float* view, const float* k, const float* limits, const ProjectionRule& rule) {
     usable = true;
-    for (int i = 0; i < 12; ++i) usable &= __builtin_isfinite(view[i]);
+    for (int i = 0; i < 12; ++i) usable &= __builtin_isfinite(rows[i / 4][i % 4] = view[i]);
     for (int i = 0; i < 6; ++i) usable &= __builtin_isfinite(k[i]);
-    for (int i = 0; i < 3; ++i) row[i] = {Vec(view[4 * i]), Vec(view[4 * i + 1]), Vec(view[4 * i + 2])};
-    shift = {Vec(view[3]), Vec(view[7]), Vec(view[11])};
-    fx = Vec(k[0]), skew = Vec(k[1]), cx = Vec(k[2]), shear = Vec(k[3]), fy = Vec(k[4]), cy = Vec(k[5]);
-    near = Vec(limits[0]), far = Vec(limits[1]), eps2d = Vec(limits[2]), radius_clip = Vec(limits[3]);
+    fx = k[0], skew = k[1], cx = k[2], shear = k[3], fy = k[4], cy = k[5];
+    near = limits[0], far = limits[1], eps2d = limits[2], radius_clip = limits[3];
     const auto margin = static_cast<float>(rule.clamp_margin);
     const auto w = static_cast<float>(rule.width), h = static_cast<float>(rule.height);
-    left = Vec(-(k[2] + margin * w)), right = Vec((1 + margin) * w - k[2]);
-    top = Vec(-(k[5] + margin * h)), bottom = Vec((1 + margin) * h - k[5]);
+    left = -(cx + margin * w), right = (1 + margin) * w - cx;
+    top = -(cy + margin * h), bottom = (1 + margin) * h - cy;
   }
+
+  Vec3 row(int i) const { return {Vec(rows[i][0]), Vec(rows[i][1]), Vec(rows[i][2])}; }
+  // Coordinate `i` of a point in the camera.
+  Vec Transform(int i, const Vec3& p) const { return Dot(row(i), p) + Vec(rows[i][3]); }
 };
 
 struct Ellipsoid {
@@ -101,21 +103,21 @@ struct Screen {
 JAXSPLAT_INLINE Screen Project(const Ellipsoid& e, const Pinhole& k, const Mask& on, float compensation_min) {
   Screen s;
   const Vec one(1.0f);
-  s.x = Keep(on, Dot(k.row[0], e.mean) + k.shift.x);
-  s.y = Keep(on, Dot(k.row[1], e.mean) + k.shift.y);
-  s.z = Select(on, Dot(k.row[2], e.mean) + k.shift.z, one);
+  s.x = Keep(on, k.Transform(0, e.mean));
+  s.y = Keep(on, k.Transform(1, e.mean));
+  s.z = Select(on, k.Transform(2, e.mean), one);
   s.inverse_z = one / s.z;
   const Vec xn = s.x * s.inverse_z, yn = s.y * s.inverse_z;
-  s.u = Fma(k.fx, xn, Fma(k.skew, yn, k.cx));
-  s.v = Fma(k.shear, xn, Fma(k.fy, yn, k.cy));
-  const Vec right = k.fx * xn, down = k.fy * yn;
-  s.inside_x = (k.left <= right) & (right <= k.right);
-  s.inside_y = (k.top <= down) & (down <= k.bottom);
-  s.offset_x = Select(right < k.left, k.left, Select(k.right < right, k.right, right));
-  s.offset_y = Select(down < k.top, k.top, Select(k.bottom < down, k.bottom, down));
+  s.u = Fma(Vec(k.fx), xn, Fma(Vec(k.skew), yn, Vec(Vec(k.cx))));
+  s.v = Fma(Vec(k.shear), xn, Fma(Vec(k.fy), yn, Vec(Vec(k.cy))));
+  const Vec right = Vec(Vec(k.fx)) * xn, down = Vec(Vec(k.fy)) * yn;
+  s.inside_x = (Vec(k.left) <= right) & (right <= Vec(k.right));
+  s.inside_y = (Vec(k.top) <= down) & (down <= Vec(k.bottom));
+  s.offset_x = Select(right < Vec(k.left), Vec(k.left), Select(Vec(k.right) < right, Vec(k.right), right));
+  s.offset_y = Select(down < Vec(k.top), Vec(k.top), Select(Vec(k.bottom) < down, Vec(k.bottom), down));
   const Vec zero(0.0f);
-  s.across = Keep(on, s.inverse_z * Fma(zero - s.offset_x, k.row[2], k.fx * k.row[0]));
-  s.down = Keep(on, s.inverse_z * Fma(zero - s.offset_y, k.row[2], k.fy * k.row[1]));
+  s.across = Keep(on, s.inverse_z * Fma(zero - s.offset_x, k.row(2), Vec(Vec(k.fx)) * k.row(0)));
+  s.down = Keep(on, s.inverse_z * Fma(zero - s.offset_y, k.row(2), Vec(Vec(k.fy)) * k.row(1)));
   s.p = {Dot(s.across, e.factor[0]), Dot(s.across, e.factor[1]), Dot(s.across, e.factor[2])};
   s.q = {Dot(s.down, e.factor[0]), Dot(s.down, e.factor[1]), Dot(s.down, e.factor[2])};
   const Vec a = Dot(s.p, s.p), c = Dot(s.q, s.q);
@@ -123,10 +125,10 @@ JAXSPLAT_INLINE Screen Project(const Ellipsoid& e, const Pinhole& k, const Mask&
   // Not a c - b^2, which cancels for splats thinner than a pixel.
   s.normal = Cross(s.p, s.q);
   s.before = Dot(s.normal, s.normal);
-  s.det = Select(on, Fma(k.eps2d, a + c, s.before) + k.eps2d * k.eps2d, one);
+  s.det = Select(on, Fma(Vec(k.eps2d), a + c, s.before) + Vec(Vec(k.eps2d)) * Vec(Vec(k.eps2d)), one);
   s.inverse_det = one / s.det;
-  s.a = a + k.eps2d;
-  s.c = c + k.eps2d;
+  s.a = a + Vec(Vec(k.eps2d));
+  s.c = c + Vec(Vec(k.eps2d));
   const Vec ratio = s.before / s.det;
   s.above = Vec(compensation_min * compensation_min) < ratio;
   s.compensation = Select(s.above, Sqrt(Select(s.above, ratio, one)), Vec(compensation_min));
@@ -151,8 +153,8 @@ JAXSPLAT_INLINE void ProjectVjp(const Ellipsoid& e, const Pinhole& k, const Scre
   const Vec v_det = (zero - i) * Fma(v_ratio, ratio, v_inverse * i);
   const Vec v_before = Fma(v_ratio, i, v_det);
   v_camera[kCameraTerms - 1] = v_camera[kCameraTerms - 1] + v_a + v_c + v_det * (s.a + s.c);
-  v_a = Fma(k.eps2d, v_det, v_a);
-  v_c = Fma(k.eps2d, v_det, v_c);
+  v_a = Fma(Vec(k.eps2d), v_det, v_a);
+  v_c = Fma(Vec(k.eps2d), v_det, v_c);
   const Vec3 v_normal = (two * v_before) * s.normal;
   const Vec3 v_p = Fma(two * v_a, s.p, Fma(v_b, s.q, Cross(s.q, v_normal)));
   const Vec3 v_q = Fma(two * v_c, s.q, Fma(v_b, s.p, Cross(v_normal, s.p)));
@@ -163,16 +165,17 @@ JAXSPLAT_INLINE void ProjectVjp(const Ellipsoid& e, const Pinhole& k, const Scre
   v_factor[2] = Fma(v_p.z, s.across, Fma(v_q.z, s.down, v_factor[2]));
   // across = (fx row0 - offset_x row2) / z, and down likewise. Gradients of what stands in the brackets:
   const Vec3 u_across = s.inverse_z * v_across, u_down = s.inverse_z * v_down;
-  const Vec v_offset_x = zero - Dot(u_across, k.row[2]), v_offset_y = zero - Dot(u_down, k.row[2]);
+  const Vec v_offset_x = zero - Dot(u_across, k.row(2)), v_offset_y = zero - Dot(u_down, k.row(2));
   const Vec v_right = Keep(s.inside_x, v_offset_x), v_bottom = Keep(s.inside_y, v_offset_y);
   const Vec xn = s.x * s.inverse_z, yn = s.y * s.inverse_z;
-  const Vec v_fx = Dot(u_across, k.row[0]) + xn * (v.u + v_right);
-  const Vec v_fy = Dot(u_down, k.row[1]) + yn * (v.v + v_bottom);
-  const Vec v_xn = Fma(k.fx, v.u + v_right, k.shear * v.v), v_yn = Fma(k.fy, v.v + v_bottom, k.skew * v.u);
+  const Vec v_fx = Dot(u_across, k.row(0)) + xn * (v.u + v_right);
+  const Vec v_fy = Dot(u_down, k.row(1)) + yn * (v.v + v_bottom);
+  const Vec v_xn = Fma(Vec(k.fx), v.u + v_right, Vec(Vec(k.shear)) * v.v),
+            v_yn = Fma(Vec(k.fy), v.v + v_bottom, Vec(Vec(k.skew)) * v.u);
   const Vec v_x = v_xn * s.inverse_z, v_y = v_yn * s.inverse_z;
   const Vec v_z = v.depth - s.inverse_z * (Fma(v_xn, xn, v_yn * yn) + Dot(v_across, s.across) + Dot(v_down, s.down));
-  *v_mean = Fma(v_x, k.row[0], Fma(v_y, k.row[1], Fma(v_z, k.row[2], *v_mean)));
-  const Vec3 v_rows[3] = {Fma(v_x, e.mean, k.fx * u_across), Fma(v_y, e.mean, k.fy * u_down),
+  *v_mean = Fma(v_x, k.row(0), Fma(v_y, k.row(1), Fma(v_z, k.row(2), *v_mean)));
+  const Vec3 v_rows[3] = {Fma(v_x, e.mean, Vec(Vec(k.fx)) * u_across), Fma(v_y, e.mean, Vec(Vec(k.fy)) * u_down),
                           Fma(v_z, e.mean, Fma(zero - s.offset_x, u_across, (zero - s.offset_y) * u_down))};
   const Vec v_shift[3] = {v_x, v_y, v_z};
   const auto add = [&](int term, const Vec& value) { v_camera[term] = v_camera[term] + value; };

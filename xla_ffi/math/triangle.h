@@ -140,7 +140,7 @@ struct Coverage {
     const Vec e = Exp2(Max(Abs(x) * Vec(-kLog2E), Vec(-126.0f)));
     const Vec inverse = one / (one + e);
     sigmoid = Select(zero <= x, inverse, e * inverse);
-    softplus = Fma(Log2(one + e, zero), Vec(kLn2), Max(x, zero));
+    softplus = Fma(Log2(one + e), Vec(kLn2), Max(x, zero));
   }
 };
 
