@@ -244,7 +244,9 @@ struct Vec {
 
   Vec() = default;
   JAXSPLAT_INLINE explicit Vec(const Native::F& a) : v(a) {}
+#if !defined(JAXSPLAT_DEVICE)  // where it would be the constructor above
   JAXSPLAT_INLINE explicit Vec(float a) : v(Native::Set(a)) {}
+#endif
   JAXSPLAT_INLINE Vec(const Vec& other) : v(other.v) {}
   JAXSPLAT_INLINE Vec& operator=(const Vec& other) {
     v = other.v;
