@@ -8,7 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "core/host_device.h"
+
+#if defined(JAXSPLAT_DEVICE)
+#define JAXSPLAT_ISA device
+#include <cmath>
+#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define JAXSPLAT_ISA avx512
 #include <immintrin.h>
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -20,7 +25,77 @@
 
 namespace jaxsplat::JAXSPLAT_ISA {
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(JAXSPLAT_DEVICE)
+
+// One lane: a CUDA thread is what a lane is elsewhere. Rounded as the fused operations of AVX-512 are.
+struct Native {
+  using F = float;
+  using M = bool;
+  static constexpr int kLanes = 1;
+  static JAXSPLAT_HD F Set(float a) { return a; }
+  static JAXSPLAT_HD F Load(const float* p) { return *p; }
+  static JAXSPLAT_HD void Store(float* p, F a) { *p = a; }
+  static JAXSPLAT_HD F Gather(const float* p, const int32_t* index) { return p[*index]; }
+  static JAXSPLAT_HD F Add(F a, F b) { return a + b; }
+  static JAXSPLAT_HD F Sub(F a, F b) { return a - b; }
+  static JAXSPLAT_HD F Mul(F a, F b) { return a * b; }
+  static JAXSPLAT_HD F Div(F a, F b) { return a / b; }
+  static JAXSPLAT_HD F Reciprocal(F a) {
+#if defined(__CUDA_ARCH__)
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+#else
+    return 1.0f / a;
+#endif
+  }
+  static JAXSPLAT_HD F Fma(F a, F b, F c) { return fmaf(a, b, c); }
+  static JAXSPLAT_HD F Fnma(F a, F b, F c) { return fmaf(-a, b, c); }
+  static JAXSPLAT_HD F Fnms(F a, F b, F c) { return fmaf(-a, b, -c); }
+  static JAXSPLAT_HD F Min(F a, F b) { return fminf(a, b); }
+  static JAXSPLAT_HD F Max(F a, F b) { return fmaxf(a, b); }
+  static JAXSPLAT_HD F Sqrt(F a) { return sqrtf(a); }
+  static JAXSPLAT_HD F Abs(F a) { return fabsf(a); }
+  static JAXSPLAT_HD F Round(F a) { return rintf(a); }
+  // The special-function unit is as accurate as the polynomial of the others, and takes one instruction.
+  static JAXSPLAT_HD F Exp2(F a) {
+#if defined(__CUDA_ARCH__)
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+#else
+    return exp2f(a);
+#endif
+  }
+  static JAXSPLAT_HD F Scale(F a, F n) { return a * Exp2(n); }
+  static JAXSPLAT_HD F Mantissa(F a) {
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof(bits));
+    bits = (bits & 0x7fffffu) | 0x3f800000u;
+    memcpy(&a, &bits, sizeof(bits));
+    return a;
+  }
+  static JAXSPLAT_HD F Exponent(F a) {
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof(bits));
+    return static_cast<F>(static_cast<int32_t>(bits >> 23) - 127);
+  }
+  static JAXSPLAT_HD M LessEqual(F a, F b) { return a <= b; }
+  static JAXSPLAT_HD M Less(F a, F b) { return a < b; }
+  static JAXSPLAT_HD M And(M a, M b) { return a && b; }
+  static JAXSPLAT_HD M Or(M a, M b) { return a || b; }
+  static JAXSPLAT_HD uint32_t Bits(M m) { return m ? 1 : 0; }
+  static JAXSPLAT_HD F Select(M m, F a, F b) { return m ? a : b; }
+  static JAXSPLAT_HD F Keep(M m, F a) { return m ? a : 0.0f; }
+  static JAXSPLAT_HD void SumFour(F a, F b, F c, F d, float* out) {
+    out[0] = a;
+    out[1] = b;
+    out[2] = c;
+    out[3] = d;
+  }
+};
+
+#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
 struct Native {
   using F = __m512;
@@ -177,7 +252,7 @@ struct Native {
 #endif
 
 // The kernels keep many vectors in registers: that takes inlining all the way.
-#define JAXSPLAT_INLINE inline __attribute__((always_inline))
+#define JAXSPLAT_INLINE JAXSPLAT_HD inline __attribute__((always_inline))
 
 inline constexpr int kLanes = Native::kLanes;
 
@@ -191,7 +266,9 @@ struct Vec {
 
   Vec() = default;
   JAXSPLAT_INLINE explicit Vec(const Native::F& a) : v(a) {}
+#if !defined(JAXSPLAT_DEVICE)  // where it would be the constructor above
   JAXSPLAT_INLINE explicit Vec(float a) : v(Native::Set(a)) {}
+#endif
   JAXSPLAT_INLINE Vec(const Vec& other) : v(other.v) {}
   JAXSPLAT_INLINE Vec& operator=(const Vec& other) {
     v = other.v;
@@ -233,13 +310,13 @@ JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec
 }
 
 // The same names for plain floats, so that the mathematics can be written once for both.
-inline float Sqrt(float a) { return __builtin_sqrtf(a); }
-inline float Min(float a, float b) { return a < b ? a : b; }
-inline float Max(float a, float b) { return a > b ? a : b; }
+JAXSPLAT_INLINE float Sqrt(float a) { return __builtin_sqrtf(a); }
+JAXSPLAT_INLINE float Min(float a, float b) { return a < b ? a : b; }
+JAXSPLAT_INLINE float Max(float a, float b) { return a > b ? a : b; }
 
 // Keeps the compiler from loading a value again for each use, which costs twice where it crosses a line of the cache.
 JAXSPLAT_INLINE Vec InRegister(Vec a) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(JAXSPLAT_DEVICE)
   asm("" : "+x"(a.v));
 #endif
   return a;
@@ -260,6 +337,9 @@ JAXSPLAT_INLINE void StorePart(const Vec& a, float* p, int64_t n) {
 }
 
 // 2^x for -126 <= x <= 0, relative error 1.9e-7, exact at 0. A minimax polynomial of degree 5 on [-1/2, 1/2].
+#if defined(JAXSPLAT_DEVICE)
+JAXSPLAT_INLINE Vec Exp2(const Vec& x) { return Vec(Native::Exp2(x.v)); }
+#else
 JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   const Vec n = Round(x);
   const Vec f = x - n;
@@ -270,6 +350,7 @@ JAXSPLAT_INLINE Vec Exp2(const Vec& x) {
   p = Fma(f, p, Vec(1.0f));
   return Scale(p, n);
 }
+#endif
 
 // The logarithm of a positive normal number, error about one unit in the last place: the series of the inverse
 // hyperbolic tangent.

@@ -6,6 +6,7 @@
 
 #include "cpu/tile_kernels.h"
 #include "ops/adam.h"
+#include "ops/intersect_tiles.h"
 #include "ops/project_gaussians.h"
 #include "ops/spherical_harmonics.h"
 #include "ops/ssim.h"

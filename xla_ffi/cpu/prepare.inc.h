@@ -6,6 +6,7 @@
 #include "core/simd.h"
 #include "cpu/tile_kernels.h"
 #include "math/gaussian_2d.h"
+#include "math/tile_extents.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
@@ -16,30 +17,19 @@ struct PrepareBatch {
   alignas(64) float opacity[kLanes];
 
   void Load(const Splats2d& splats, int64_t id, int lane) {
-    const float* conic = splats.conics + id * 3;
-    x[lane] = splats.means[id * 2];
-    y[lane] = splats.means[id * 2 + 1];
-    a[lane] = conic[0];
-    b[lane] = conic[1];
-    // In double, where the products are exact: the difference keeps its digits for long thin splats.
-    const double wide_a = conic[0], wide_b = conic[1];
-    schur[lane] = static_cast<float>((wide_a * conic[2] - wide_b * wide_b) / wide_a);
-    opacity[lane] = splats.opacities[id];
+    const GaussianFields2d f = FieldsOf(splats.means + id * 2, splats.conics + id * 3, splats.opacities[id]);
+    x[lane] = f.x;
+    y[lane] = f.y;
+    a[lane] = f.a;
+    b[lane] = f.b;
+    schur[lane] = f.schur;
+    opacity[lane] = f.opacity;
   }
 };
-
-// A splat that hits no pixel and touches no tile.
-void SetNothing(Gaussian2d* g) {
-  g->x = g->y = g->l11 = g->l21 = g->shear_y = g->inv_l11 = g->level = g->opacity = 0;
-  g->l22 = 1;
-  g->floor = 1;  // above every -q
-  g->half_height = -1;
-}
 
 // Those that are not visible are left as they are: no list has them.
 void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double alpha_min, Gaussian2d* out) {
   const float inv_alpha_min = static_cast<float>(1 / alpha_min);
-  const int64_t inline_channels = splats.channels <= kInlineChannels ? splats.channels : 0;
   PrepareBatch in;
   int64_t ids[kLanes];
   for (int64_t next = begin; next < end;) {
@@ -68,11 +58,8 @@ void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double al
     for (int i = 0; i < n; ++i) {
       Gaussian2d& to = out[ids[i]];
       to.id = static_cast<int32_t>(ids[i]);
-      const float* color = splats.colors + ids[i] * splats.channels;
-      for (int64_t c = 0; c < kInlineChannels; ++c) to.color[c] = c < inline_channels ? color[c] : 0.0f;
-      float not_finite = 0;  // becomes NaN
-      for (int64_t c = 0; c < splats.channels; ++c) not_finite += color[c] * 0.0f;
-      if ((drawn >> i & 1) == 0 || not_finite != 0) {
+      const bool finite = SetColor(splats.colors + ids[i] * splats.channels, splats.channels, &to);
+      if ((drawn >> i & 1) == 0 || !finite) {
         SetNothing(&to);
         continue;
       }
@@ -91,25 +78,6 @@ void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double al
   }
 }
 
-// Tiles whose pixel centres come within [low, high], in an image `pixels` wide with `count` tiles.
-struct TilesAlong {
-  float size, inverse, last_pixel, count;
-  TilesAlong(int64_t tile_size, int64_t pixels, int64_t tiles)
-      : size(static_cast<float>(tile_size)),
-        inverse(1.0f / static_cast<float>(tile_size)),
-        last_pixel(static_cast<float>(pixels) - 0.5f),
-        count(static_cast<float>(tiles)) {}
-
-  TileSpan Between(float low, float high) const {
-    if (!(low <= last_pixel) || !(high >= 0.5f)) return {0, -1};
-    // Clamped in floating point first: a far splat must not overflow an integer.
-    const float first = std::min(std::max((low - (size - 0.5f)) * inverse, 0.0f), count);
-    const float last = std::min((high - 0.5f) * inverse, count - 1.0f);
-    return {static_cast<int32_t>(__builtin_ceilf(first)), static_cast<int32_t>(__builtin_floorf(last))};
-  }
-};
-
-// Exact: a tile counts where the ellipse alpha >= alpha_min meets the rectangle of its pixel centres.
 void EllipseRows(const Gaussian2d* splats, const uint32_t* order, const ImageGrid& grid, int64_t begin, int64_t end,
                  TileRows* rows) {
   constexpr int64_t kAhead = 16;
@@ -117,9 +85,7 @@ void EllipseRows(const Gaussian2d* splats, const uint32_t* order, const ImageGri
   for (int64_t r = begin; r < end; ++r) {
     if (r + kAhead < end) __builtin_prefetch(&splats[order[r + kAhead]]);
     const Gaussian2d& g = splats[order[r]];
-    const float reach = g.half_height + kExtentMargin;
-    const TileSpan span = tiles.Between(g.y - reach, g.y + reach);
-    rows[r] = {span.x0, span.x1};
+    rows[r] = RowsOf(g, tiles);
   }
 }
 
@@ -131,12 +97,7 @@ void EllipseSpans(const Gaussian2d* splats, const uint32_t* order, const ImageGr
     if (r + kAhead < end) __builtin_prefetch(&splats[order[r + kAhead]]);
     const Gaussian2d& g = splats[order[r]];
     for (int64_t row = rows[r].y0; row <= rows[r].y1; ++row) {
-      const int64_t pixels = std::min(grid.tile_size, grid.height - row * grid.tile_size);
-      const float y0 = static_cast<float>(row * grid.tile_size) + 0.5f - g.y;
-      float left, right;
-      BandExtent(g.half_height, g.shear_y, g.l21, g.l22, g.inv_l11, g.level, y0, y0 + static_cast<float>(pixels - 1),
-                 &left, &right);
-      *spans++ = tiles.Between(g.x + left - kExtentMargin, g.x + right + kExtentMargin);
+      *spans++ = SpanOf(g, grid, tiles, row);
     }
   }
 }

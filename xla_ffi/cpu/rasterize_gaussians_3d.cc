@@ -43,13 +43,7 @@ TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const
                       const uint32_t* order, int64_t size) {
   const auto range = [&](int64_t id, int axis, int64_t pixels, int64_t tiles) {
     const int64_t i = id * 2 + axis;
-    const double radius = splats.radii[i], mean = splats.means[i], last = static_cast<double>(tiles);
-    const double side = static_cast<double>(grid.tile_size);
-    if (mean - radius >= static_cast<double>(pixels))
-      return TileSpan{0, -1};  // the last tile may reach beyond the image
-    const double low = std::clamp(std::floor((mean - radius) / side), 0.0, last);
-    const double high = std::clamp(std::ceil((mean + radius) / side), 0.0, last);
-    return TileSpan{static_cast<int32_t>(low), static_cast<int32_t>(high) - 1};
+    return BoxSpan(splats.means[i], splats.radii[i], pixels, tiles, grid.tile_size);
   };
   return BucketByTile(
       pool, scratch, splats.size, order, size, grid.tiles_x(), grid.tiles(),

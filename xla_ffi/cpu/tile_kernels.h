@@ -43,14 +43,6 @@ struct GradientSlots {
 };
 inline constexpr int kMomentSlots = sizeof(Moments2d) / sizeof(float);
 
-// The tiles [x0, x1] of one row of tiles, none if x0 > x1; and the rows [y0, y1] that have tiles.
-struct TileSpan {
-  int32_t x0, x1;
-};
-struct TileRows {
-  int32_t y0, y1;
-};
-
 // Floats of scratch that a tile needs for `channels` channels per pixel.
 inline int64_t ScratchFloats(int64_t channels) { return (int64_t{kMaxBlocks} + 1) * kBlockPixels * channels; }
 

@@ -52,13 +52,6 @@ void Accumulate(int64_t n, int64_t* sums) {
   for (int64_t i = 0; i < n; ++i) sums[i + 1] += sums[i];
 }
 
-void CheckEntries(int64_t entries) {
-  if (entries <= INT32_MAX) return;
-  throw std::invalid_argument("one image has " + std::to_string(entries) +
-                              " tile intersections, more than the 2147483647 that its lists can hold; render it in "
-                              "parts or with a larger tile_size");
-}
-
 }  // namespace internal
 
 TileLists FromGivenLists(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists) {

@@ -9,6 +9,7 @@
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_kernels.h"
+#include "math/tile_extents.h"
 #include "ops/rasterize_gaussians_3d.h"
 
 namespace jaxsplat {
@@ -44,22 +45,11 @@ namespace internal {
 inline constexpr int64_t kGrain = 4096;
 inline constexpr int64_t kMostChunks = 32;
 
-// Smaller floats give smaller keys, negative ones included.
-inline uint32_t DepthKey(float depth) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &depth, sizeof(bits));
-  if (depth == 0) bits = 0;  // -0 equals +0
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // Stable radix sort of ids by keys. The results end in *keys and *ids.
 void SortPairs(Pool* pool, Scratch& scratch, int64_t n, uint32_t** keys, uint32_t** ids);
 
 // Turns the numbers in sums[1, n] into where each begins, sums[n] being their total.
 void Accumulate(int64_t n, int64_t* sums);
-
-// Throws if there are too many.
-void CheckEntries(int64_t entries);
 
 }  // namespace internal
 
@@ -81,7 +71,7 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, int64_t n, const float* depth
     int64_t at = begin[chunk];
     for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
       if (!keep(i)) continue;
-      if (keys != nullptr) keys[at] = internal::DepthKey(depths[i]);
+      if (keys != nullptr) keys[at] = DepthKey(depths[i]);
       ids[at++] = static_cast<uint32_t>(i);
     }
   });
@@ -139,7 +129,7 @@ TileLists BucketByTile(Pool* pool, Scratch& scratch, int64_t n, const uint32_t* 
     }
   }
   tile_begin[tiles] = at;
-  internal::CheckEntries(at);
+  CheckEntries(at);
   uint32_t slot = 0;
   for (int64_t i = 0; i <= n; ++i) slot += std::exchange(slot_begin[i], slot);
   auto* list = scratch.Take<TileEntry>(at);

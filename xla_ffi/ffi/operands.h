@@ -69,6 +69,7 @@ class Operand {
     return data_ + offset;
   }
   int64_t size() const { return size_; }
+  int64_t stride(size_t axis) const { return strides_[axis]; }
   int64_t dim(size_t k) const { return trailing_[k]; }
   void Expect(const char* name, std::initializer_list<int64_t> dims) const {
     if (trailing_ != std::vector<int64_t>(dims)) throw std::invalid_argument(std::string(name) + ": wrong shape");

@@ -1,11 +1,17 @@
-// XLA calls of the rasterizer of projected 3D Gaussians.
-#include "cpu/rasterize_gaussians_3d.h"
+// XLA calls of the rasterizer of projected 3D Gaussians, for CPUs and for CUDA devices.
+#include "ops/rasterize_gaussians_3d.h"
 
 #include <cstdint>
 
-#include "cpu/kept_images.h"
-#include "ffi/images.h"
+#include "ffi/executor.h"
 #include "ffi/operands.h"
+#include "ops/intersect_tiles.h"
+#if defined(JAXSPLAT_CUDA)
+#include "cuda/rasterize_gaussians_3d.h"
+#else
+#include "cpu/kept_images.h"
+#include "cpu/rasterize_gaussians_3d.h"
+#endif
 
 namespace jaxsplat {
 namespace {
@@ -52,103 +58,204 @@ struct Inputs {
     }
     if (masks.size() != 1) masks.Expect("masks", {grid.tiles_y(), grid.tiles_x()});
   }
-
-  Splats2d Splats(int64_t image) const {
-    Splats2d s{};
-    s.size = means.dim(0);
-    s.channels = colors.dim(1);
-    s.means = means.At(image);
-    s.conics = conics.At(image);
-    s.colors = colors.At(image);
-    s.opacities = opacities.At(image);
-    s.depths = depths.At(image);
-    if (limits.size() > 0) s.depth_limits = limits.At(image);
-    if (given_lists) {
-      s.lists = {ids.At(image), offsets.At(image), ids.dim(0), *counts.At(image)};
-    } else {
-      s.radii = radii.At(image);
-    }
-    return s;
-  }
-  TileMask Mask(int64_t image) const { return {masks.At(image), masks.size()}; }
 };
 
-ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+// Of the backward pass. Under vmap any of these may be shared between images too.
+struct Cotangents {
+  Operand<float> colors, transmittances, v_colors, v_transmittances;
+
+  Cotangents(const Inputs& in, const F32& picture, const F32& t, const F32& v_picture, const F32& v_t)
+      : colors("picture", picture.typed_data(), picture.dimensions(), 3, in.images),
+        transmittances("transmittances", t.typed_data(), t.dimensions(), 2, in.images),
+        v_colors("v_picture", v_picture.typed_data(), v_picture.dimensions(), 3, in.images),
+        v_transmittances("v_transmittances", v_t.typed_data(), v_t.dimensions(), 2, in.images) {
+    v_colors.Expect("v_picture", {in.grid.height, in.grid.width, in.colors.dim(1)});
+    transmittances.Expect("transmittances", {in.grid.height, in.grid.width});
+    v_transmittances.Expect("v_transmittances", {in.grid.height, in.grid.width});
+  }
+};
+
+// What the tile intersection takes, checked.
+struct IntersectInputs {
+  Images images;
+  ImageGrid grid;
+  double alpha_min;
+  int64_t size, capacity;
+  Operand<float> means, depths, conics, opacities;
+  Operand<int32_t> radii;
+
+  IntersectInputs(const Images& result_images, const ImageGrid& image_grid, double alpha, int64_t room,
+                  const F32& means2d, const S32& radii_, const F32& depths_, const F32& conics_, const F32& opacities_)
+      : images(result_images),
+        grid(image_grid),
+        alpha_min(alpha),
+        capacity(room),
+        means("means2d", means2d.typed_data(), means2d.dimensions(), 2, images),
+        depths("depths", depths_.typed_data(), depths_.dimensions(), 1, images),
+        conics("conics", conics_.typed_data(), conics_.dimensions(), 2, images),
+        opacities("opacities", opacities_.typed_data(), opacities_.dimensions(), 1, images),
+        radii("radii", radii_.typed_data(), radii_.dimensions(), 2, images) {
+    size = means.dim(0);
+    means.Expect("means2d", {size, 2});
+    radii.Expect("radii", {size, 2});
+  }
+  // What is not given has no rows.
+  bool Has(const Operand<float>& operand) const { return operand.dim(0) == size; }
+};
+
+#if defined(JAXSPLAT_CUDA)
+
+cuda::SplatBatch Batch(const Inputs& in) {
+  cuda::SplatBatch batch;
+  batch.axes = AxesOf(in.images);
+  batch.images = in.images.count();
+  batch.size = in.means.dim(0);
+  batch.channels = in.colors.dim(1);
+  batch.means = BatchOf(in.means, in.images);
+  batch.conics = BatchOf(in.conics, in.images);
+  batch.colors = BatchOf(in.colors, in.images);
+  batch.opacities = BatchOf(in.opacities, in.images);
+  batch.depths = BatchOf(in.depths, in.images);
+  if (in.limits.size() > 0) batch.depth_limits = BatchOf(in.limits, in.images);
+  if (in.given_lists) {
+    batch.given_lists = true;
+    batch.ids = BatchOf(in.ids, in.images);
+    batch.offsets = BatchOf(in.offsets, in.images);
+    batch.counts = BatchOf(in.counts, in.images);
+    batch.capacity = in.ids.dim(0);
+  } else {
+    batch.radii = BatchOf(in.radii, in.images);
+  }
+  return batch;
+}
+
+// The backward pass makes its lists again: what one call leaves on the device is XLA's when it returns.
+void RunForward(Executor& executor, const Inputs& in, bool, const Picture& pictures) {
+  cuda::RasterizeForward(executor, in.grid, in.blend, Batch(in), {BatchOf(in.masks, in.images), in.masks.size()},
+                         pictures);
+  executor.Finish();
+}
+
+void RunBackward(Executor& executor, const Inputs& in, const Cotangents& v, const SplatGradient& result) {
+  cuda::RasterizeBackward(executor, in.grid, in.blend, Batch(in), {BatchOf(in.masks, in.images), in.masks.size()},
+                          {BatchOf(v.colors, in.images), BatchOf(v.transmittances, in.images),
+                           BatchOf(v.v_colors, in.images), BatchOf(v.v_transmittances, in.images)},
+                          result);
+  executor.Finish();
+}
+
+void RunIntersect(Executor& executor, const IntersectInputs& in, const IntersectOutput& output) {
+  cuda::SplatBatch batch;
+  batch.axes = AxesOf(in.images);
+  batch.images = in.images.count();
+  batch.size = in.size;
+  batch.means = BatchOf(in.means, in.images);
+  batch.radii = BatchOf(in.radii, in.images);
+  if (in.Has(in.depths)) batch.depths = BatchOf(in.depths, in.images);
+  if (in.Has(in.conics)) batch.conics = BatchOf(in.conics, in.images);
+  if (in.Has(in.opacities)) batch.opacities = BatchOf(in.opacities, in.images);
+  cuda::IntersectTiles(executor, in.grid, batch, in.alpha_min, in.capacity, output);
+  executor.Finish();
+}
+
+#else
+
+Splats2d Splats(const Inputs& in, int64_t image) {
+  Splats2d s{};
+  s.size = in.means.dim(0);
+  s.channels = in.colors.dim(1);
+  s.means = in.means.At(image);
+  s.conics = in.conics.At(image);
+  s.colors = in.colors.At(image);
+  s.opacities = in.opacities.At(image);
+  s.depths = in.depths.At(image);
+  if (in.limits.size() > 0) s.depth_limits = in.limits.At(image);
+  if (in.given_lists) {
+    s.lists = {in.ids.At(image), in.offsets.At(image), in.ids.dim(0), *in.counts.At(image)};
+  } else {
+    s.radii = in.radii.At(image);
+  }
+  return s;
+}
+
+TileMask Mask(const Inputs& in, int64_t image) { return {in.masks.At(image), in.masks.size()}; }
+
+void RunForward(Executor& executor, const Inputs& in, bool keep, const Picture& pictures) {
+  const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
+  ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+    RasterizeForward(inner, in.grid, in.blend, Splats(in, image), Mask(in, image),
+                     keep && in.images.count() <= kMostKeptImages,
+                     {pictures.colors + image * pixels * channels, pictures.transmittances + image * pixels,
+                      pictures.last_ids + image * pixels});
+  });
+}
+
+void RunBackward(Executor& executor, const Inputs& in, const Cotangents& v, const SplatGradient& result) {
+  const int64_t channels = in.colors.dim(1), n = in.means.dim(0);
+  ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+    const int64_t s = image * n;
+    RasterizeBackward(
+        inner, in.grid, in.blend, Splats(in, image), Mask(in, image), in.images.count() <= kMostKeptImages,
+        {v.colors.At(image), v.transmittances.At(image), v.v_colors.At(image), v.v_transmittances.At(image)},
+        {result.means + s * 2, result.conics + s * 3, result.colors + s * channels, result.opacities + s,
+         result.absgrads != nullptr ? result.absgrads + s * 2 : nullptr});
+  });
+}
+
+void RunIntersect(Executor& executor, const IntersectInputs& in, const IntersectOutput& output) {
+  const auto given = [&](const Operand<float>& operand, int64_t image) {
+    return in.Has(operand) ? operand.At(image) : nullptr;
+  };
+  ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+    IntersectTiles(inner, in.grid,
+                   {in.size, in.means.At(image), in.radii.At(image), given(in.depths, image), given(in.conics, image),
+                    given(in.opacities, image), in.alpha_min, in.capacity},
+                   {output.gaussian_ids + image * in.capacity, output.tile_offsets + image * (in.grid.tiles() + 1),
+                    output.tiles_per_gaussian + image * in.size, output.count + image});
+  });
+}
+
+#endif
+
+ffi::Error Forward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
                    S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
                    F32Result out_transmittances, S32Result out_last_ids, int64_t tile_size, double alpha_max,
                    double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors, bool keep) {
   return Guard([&] {
-    XlaPool pool(threads);
     const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
                     opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
-    const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
-    ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
-      RasterizeForward(
-          inner, in.grid, in.blend, in.Splats(image), in.Mask(image), keep && in.images.count() <= kMostKeptImages,
-          {out_colors->typed_data() + image * pixels * channels, out_transmittances->typed_data() + image * pixels,
-           out_last_ids->typed_data() + image * pixels});
-    });
+    RunForward(executor, in, keep,
+               {out_colors->typed_data(), out_transmittances->typed_data(), out_last_ids->typed_data()});
   });
 }
 
-ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+ffi::Error Backward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
                     S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32 picture,
                     F32 transmittances, F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics,
                     F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, int64_t tile_size,
                     double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
                     int64_t max_contributors) {
   return Guard([&] {
-    XlaPool pool(threads);
     const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
                     opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
-    const int64_t channels = in.colors.dim(1), n = in.means.dim(0), height = in.grid.height, width = in.grid.width;
     const bool absgrad = v_absgrads->element_count() > 0;
-    // Under vmap any of these may be shared between images too.
-    const Operand<float> colors_out("picture", picture.typed_data(), picture.dimensions(), 3, in.images);
-    const Operand<float> t_out("transmittances", transmittances.typed_data(), transmittances.dimensions(), 2,
-                               in.images);
-    const Operand<float> v_colors_out("v_picture", v_picture.typed_data(), v_picture.dimensions(), 3, in.images);
-    const Operand<float> v_t_out("v_transmittances", v_transmittances.typed_data(), v_transmittances.dimensions(), 2,
-                                 in.images);
-    v_colors_out.Expect("v_picture", {height, width, channels});
-    t_out.Expect("transmittances", {height, width});
-    v_t_out.Expect("v_transmittances", {height, width});
-    ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
-      const int64_t s = image * n;
-      RasterizeBackward(
-          inner, in.grid, in.blend, in.Splats(image), in.Mask(image), in.images.count() <= kMostKeptImages,
-          {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image)},
-          {v_means2d->typed_data() + s * 2, v_conics->typed_data() + s * 3, v_colors->typed_data() + s * channels,
-           v_opacities->typed_data() + s, absgrad ? v_absgrads->typed_data() + s * 2 : nullptr});
-    });
+    RunBackward(executor, in, Cotangents(in, picture, transmittances, v_picture, v_transmittances),
+                {v_means2d->typed_data(), v_conics->typed_data(), v_colors->typed_data(), v_opacities->typed_data(),
+                 absgrad ? v_absgrads->typed_data() : nullptr});
   });
 }
 
-ffi::Error Intersect(ffi::ThreadPool threads, F32 means2d, S32 radii, F32 depths, F32 conics, F32 opacities,
+ffi::Error Intersect(Executor executor, F32 means2d, S32 radii, F32 depths, F32 conics, F32 opacities,
                      S32Result gaussian_ids, S32Result tile_offsets, S32Result tiles_per_gaussian, S32Result count,
                      int64_t width, int64_t height, int64_t tile_size, double alpha_min) {
   return Guard([&] {
-    XlaPool pool(threads);
-    const Images images(count->dimensions(), 0);
-    const Operand<float> m("means2d", means2d.typed_data(), means2d.dimensions(), 2, images);
-    const Operand<int32_t> r("radii", radii.typed_data(), radii.dimensions(), 2, images);
-    const Operand<float> d("depths", depths.typed_data(), depths.dimensions(), 1, images);
-    const Operand<float> q("conics", conics.typed_data(), conics.dimensions(), 2, images);
-    const Operand<float> o("opacities", opacities.typed_data(), opacities.dimensions(), 1, images);
-    const int64_t n = m.dim(0), capacity = gaussian_ids->dimensions().back();
-    const ImageGrid grid{width, height, tile_size};
-    m.Expect("means2d", {n, 2});
-    r.Expect("radii", {n, 2});
-    ForEachImage(pool, images.count(), [&](Pool* inner, int64_t image) {
-      IntersectTiles(
-          inner, grid,
-          {n, m.At(image), r.At(image), d.dim(0) == n ? d.At(image) : nullptr, q.dim(0) == n ? q.At(image) : nullptr,
-           o.dim(0) == n ? o.At(image) : nullptr, alpha_min, capacity},
-          {gaussian_ids->typed_data() + image * capacity, tile_offsets->typed_data() + image * (grid.tiles() + 1),
-           tiles_per_gaussian->typed_data() + image * n, count->typed_data() + image});
-    });
+    const IntersectInputs in(Images(count->dimensions(), 0), {width, height, tile_size}, alpha_min,
+                             gaussian_ids->dimensions().back(), means2d, radii, depths, conics, opacities);
+    RunIntersect(executor, in,
+                 {gaussian_ids->typed_data(), tile_offsets->typed_data(), tiles_per_gaussian->typed_data(),
+                  count->typed_data()});
   });
 }
 
@@ -160,19 +267,19 @@ using jaxsplat::Flags;
 using jaxsplat::S32;
 namespace ffi = xla::ffi;
 
-#define JAXSPLAT_OPERANDS()   \
-  ffi::Ffi::Bind()            \
-      .Ctx<ffi::ThreadPool>() \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<F32>()             \
-      .Arg<S32>()             \
-      .Arg<Flags>()           \
-      .Arg<S32>()             \
-      .Arg<S32>()             \
+#define JAXSPLAT_OPERANDS()      \
+  ffi::Ffi::Bind()               \
+      .Ctx<jaxsplat::Executor>() \
+      .Arg<F32>()                \
+      .Arg<F32>()                \
+      .Arg<F32>()                \
+      .Arg<F32>()                \
+      .Arg<F32>()                \
+      .Arg<F32>()                \
+      .Arg<S32>()                \
+      .Arg<Flags>()              \
+      .Arg<S32>()                \
+      .Arg<S32>()                \
       .Arg<S32>()
 #define JAXSPLAT_BLEND()                 \
   Attr<int64_t>("tile_size")             \
@@ -198,7 +305,7 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                      .JAXSPLAT_BLEND());
 JAXSPLAT_HANDLER(jaxsplat_intersect_tiles, jaxsplat::Intersect,
                  ffi::Ffi::Bind()
-                     .Ctx<ffi::ThreadPool>()
+                     .Ctx<jaxsplat::Executor>()
                      .Arg<F32>()
                      .Arg<S32>()
                      .Arg<F32>()

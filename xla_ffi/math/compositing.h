@@ -12,7 +12,7 @@ namespace jaxsplat::JAXSPLAT_ISA {
 struct Rule {
   float alpha_max, transmittance_min, most;
   bool blend_last;
-  explicit Rule(const BlendRule& rule)
+  JAXSPLAT_HD explicit Rule(const BlendRule& rule)
       : alpha_max(static_cast<float>(rule.alpha_max)),
         transmittance_min(static_cast<float>(rule.transmittance_min)),
         most(rule.max_contributors > 0 ? static_cast<float>(rule.max_contributors) : 3e38f),
@@ -27,7 +27,7 @@ struct Composited {
   Vec product;
 
   // Pixels outside the image have ended before they begin.
-  explicit Composited(const Mask& inside) : product(Keep(inside, Vec(1.0f))) {}
+  JAXSPLAT_HD explicit Composited(const Mask& inside) : product(Keep(inside, Vec(1.0f))) {}
   Composited() = default;
 };
 template <>
@@ -35,7 +35,7 @@ struct Composited<true> : Composited<false> {
   Vec count;        // splats blended so far
   Vec depth_limit;  // those that are not nearer do not hit
 
-  Composited(const Mask& inside, const Vec& depth_limit)
+  JAXSPLAT_HD Composited(const Mask& inside, const Vec& depth_limit)
       : Composited<false>(inside), count(Vec(0.0f)), depth_limit(depth_limit) {}
   Composited() = default;
 };

@@ -7,6 +7,7 @@
 #define JAXSPLAT_MATH_GAUSSIAN_2D_H_
 
 #include <cstdint>
+#include <cstring>
 
 #include "core/simd.h"
 
@@ -40,13 +41,43 @@ struct GaussianGradient2d {
 };
 
 // d alpha / d sigma = -alpha, with sigma = (a dx^2 + c dy^2) / 2 + b dx dy and (dx, dy) = pixel - mean.
-inline GaussianGradient2d EvaluateVjp(const Moments2d& s, const float* conic, float opacity) {
+JAXSPLAT_HD inline GaussianGradient2d EvaluateVjp(const Moments2d& s, const float* conic, float opacity) {
   return {{conic[0] * s.x + conic[1] * s.y, conic[1] * s.x + conic[2] * s.y},
           {-0.5f * s.xx, -s.xy, -0.5f * s.yy},
           s.m / opacity};
 }
 
+// What the geometry of one splat is prepared from.
+struct GaussianFields2d {
+  float x, y, a, b;
+  float schur;  // c - b^2 / a
+  float opacity;
+};
+
 namespace JAXSPLAT_ISA {
+
+JAXSPLAT_INLINE GaussianFields2d FieldsOf(const float* mean, const float* conic, float opacity) {
+  // In double, where the products are exact: the difference keeps its digits for long thin splats.
+  const double a = conic[0], b = conic[1];
+  return {mean[0], mean[1], conic[0], conic[1], static_cast<float>((a * conic[2] - b * b) / a), opacity};
+}
+
+// A splat that hits no pixel and touches no tile.
+JAXSPLAT_INLINE void SetNothing(Gaussian2d* g) {
+  g->x = g->y = g->l11 = g->l21 = g->shear_y = g->inv_l11 = g->level = g->opacity = 0;
+  g->l22 = 1;
+  g->floor = 1;  // above every -q
+  g->half_height = -1;
+}
+
+// Copies the channels that are stored in the splat. Returns whether all of its channels are finite.
+JAXSPLAT_INLINE bool SetColor(const float* color, int64_t channels, Gaussian2d* g) {
+  const int64_t inline_channels = channels <= kInlineChannels ? channels : 0;
+  for (int64_t c = 0; c < kInlineChannels; ++c) g->color[c] = c < inline_channels ? color[c] : 0.0f;
+  float not_finite = 0;  // becomes NaN
+  for (int64_t c = 0; c < channels; ++c) not_finite += color[c] * 0.0f;
+  return not_finite == 0;
+}
 
 // The geometry of a vector of splats, as fields of Gaussian2d.
 struct Geometry2d {
@@ -100,8 +131,8 @@ JAXSPLAT_INLINE Evaluation2d Evaluate(const Gaussian2d& g, const Vec& x, const V
 
 // Horizontal reach of the ellipse over the band of rows dy in [y0, y1], relative to its centre; empty if left > right.
 template <class T>
-inline void BandExtent(const T& half_height, const T& shear_y, const T& l21, const T& l22, const T& inv_l11,
-                       const T& level, const T& y0, const T& y1, T* left, T* right) {
+JAXSPLAT_INLINE void BandExtent(const T& half_height, const T& shear_y, const T& l21, const T& l22, const T& inv_l11,
+                                const T& level, const T& y0, const T& y1, T* left, T* right) {
   const T low = Max(y0, T(0.0f) - half_height), high = Min(y1, half_height);
   const T yr = Min(Max(T(0.0f) - shear_y, low), high), yl = Min(Max(shear_y, low), high);
   const T vr = l22 * yr, vl = l22 * yl;

@@ -2,8 +2,9 @@
 #ifndef JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
 #define JAXSPLAT_OPS_RASTERIZE_GAUSSIANS_3D_H_
 
-#include <cmath>
 #include <cstdint>
+
+#include "core/host_device.h"
 
 namespace jaxsplat {
 
@@ -15,9 +16,9 @@ struct BlendRule {
 
 struct ImageGrid {
   int64_t width, height, tile_size;
-  int64_t tiles_x() const { return (width + tile_size - 1) / tile_size; }
-  int64_t tiles_y() const { return (height + tile_size - 1) / tile_size; }
-  int64_t tiles() const { return tiles_x() * tiles_y(); }
+  JAXSPLAT_HD int64_t tiles_x() const { return (width + tile_size - 1) / tile_size; }
+  JAXSPLAT_HD int64_t tiles_y() const { return (height + tile_size - 1) / tile_size; }
+  JAXSPLAT_HD int64_t tiles() const { return tiles_x() * tiles_y(); }
 };
 
 // Lists made by the caller; ids is null where there are none.
@@ -41,15 +42,15 @@ struct Splats2d {
   const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
 
   // Whether splat i takes part where the lists are found here.
-  bool Visible(int64_t i) const {
-    return radii[2 * i] > 0 && radii[2 * i + 1] > 0 && (depths == nullptr || std::isfinite(depths[i]));
+  JAXSPLAT_HD bool Visible(int64_t i) const {
+    return radii[2 * i] > 0 && radii[2 * i + 1] > 0 && (depths == nullptr || depths[i] - depths[i] == 0);
   }
 };
 
 struct TileMask {
   const bool* on;  // one value for all tiles, or one per tile
   int64_t size;
-  bool operator[](int64_t tile) const { return on[size == 1 ? 0 : tile]; }
+  JAXSPLAT_HD bool operator[](int64_t tile) const { return on[size == 1 ? 0 : tile]; }
 };
 
 struct Picture {

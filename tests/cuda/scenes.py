@@ -1,0 +1,123 @@
+"""Scenes that reach every part of the CUDA kernels, rendered by them and by the kernels for the CPU.
+
+`python -m tests.cuda.scenes LIBRARY [SIZE]` exits with 1 where they differ, or where the emulator finds a fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d
+from tests.cuda import emulated
+from tests.splats2d import random_splats
+from tests.tolerances import GRADIENT, PICTURE
+
+
+class Scene(NamedTuple):
+    """A scene with the settings of the rasterizer, and how its lists are given."""
+
+    splats: Any
+    settings: dict[str, Any]
+    absgrad: bool = False
+    lists: bool = False
+
+
+def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
+    """Sparse ones, whose last batch is partial, and dense ones with at least three batches in a tile.
+
+    Args:
+      small: only what the race detector needs, which is slow.
+    """
+    wide, high = 45, 33
+    sparse = random_splats(90, width=wide, height=high, largest=4)
+    size = {"width": wide, "height": high}
+    yield "sparse", Scene(sparse, size)
+    # Opaque enough to end some pixels, not all.
+    dense = random_splats(700, width=21, height=13, largest=3)
+    dense = dense._replace(opacities=dense.opacities * 0.03)
+    yield "dense", Scene(dense, {"width": 21, "height": 13})
+    channels = random_splats(150, width=19, height=17, channels=18)
+    yield "18 channels", Scene(channels, {"width": 19, "height": 17}, absgrad=not small)
+    yield "given lists", Scene(sparse, size, lists=True)
+    if small:
+        return
+    many = random_splats(60, width=wide, height=high, images=(3,))
+    yield "images", Scene(many._replace(conics=many.conics[0]), size, absgrad=True)
+    yield "large tiles", Scene(sparse, {**size, "tile_size": 20})
+    yield "small tiles", Scene(sparse, {**size, "tile_size": 12})
+    rule = Blend(max_contributors=3, blend_last=True, transmittance_min=0.1)
+    mask = jnp.ones((3, 3), jnp.bool_).at[1, 2].set(False)
+    yield "rule and mask", Scene(sparse, {**size, "blend": rule, "masks": mask}, absgrad=True)
+    yield "opaque", Scene(random_splats(400, width=wide, height=high, channels=1), size)
+
+
+def results(scene: Scene) -> dict[str, jax.Array]:
+    """Lists, picture and gradients of a scene."""
+    s = scene.splats
+    size = {k: scene.settings[k] for k in ("width", "height", "tile_size") if k in scene.settings}
+    tiles = intersect_tiles(s.means2d, s.radii, s.depths, conics=s.conics, opacities=s.opacities, capacity=4000, **size)
+    order = {"tiles": tiles} if scene.lists else {"depths": s.depths, "radii": s.radii}
+
+    def picture(floats: Any, probe: Any) -> Any:
+        return rasterize_gaussians_3d(*floats, **order, **scene.settings, probe=probe)
+
+    def loss(floats: Any, probe: Any) -> jax.Array:
+        output, rng = picture(floats, probe), np.random.default_rng(3)
+        return sum(jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), jnp.float32)) for x in output[:2])
+
+    floats, zeros = tuple(s[:4]), jnp.zeros_like(s.means2d)
+    probe = ScreenProbe(zeros, zeros) if scene.absgrad else None
+    gradients = jax.grad(loss, argnums=(0, 1))(floats, probe)
+    names = ("means2d", "conics", "colors", "opacities", "probe", "absgrad")
+    found = {f"gradient to {n}": g for n, g in zip(names, jax.tree.leaves(gradients), strict=False)}
+    return {**tiles._asdict(), **picture(floats, probe)._asdict(), **found}
+
+
+def differences(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> list[str]:
+    """What is not the same. Integers must be equal: both round alike."""
+    wrong = []
+    for name, truth in want.items():
+        a, b = np.asarray(got[name]), np.asarray(truth)
+        if name.startswith("gradient"):
+            same = np.isfinite(a).all() and np.linalg.norm(a - b) <= 1e-2 * GRADIENT * np.linalg.norm(b)
+        elif b.dtype == np.int32:
+            same = np.mean(a == b) == 1 if name != "last_ids" else np.mean(a == b) >= PICTURE.share
+        else:
+            same = np.mean(np.abs(a - b) <= PICTURE.usual) >= PICTURE.share and np.abs(a - b).max() <= PICTURE.worst
+        if not same:
+            wrong.append(name)
+    return wrong
+
+
+def compare(render: Callable[[Scene], dict[str, jax.Array]], small: bool) -> list[str]:
+    """Renders all scenes by the emulated kernels. Returns what went wrong."""
+    wrong = []
+    for name, scene in scenes(small):
+        want = jax.block_until_ready(results(scene))
+        try:
+            with emulated.emulated():
+                got = jax.block_until_ready(render(scene))
+        except (ValueError, jax.errors.JaxRuntimeError) as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        wrong += [f"{name}: {what}" for what in differences(got, want)]
+    return wrong
+
+
+def main() -> int:
+    """Compares; the second argument "small" leaves out what the race detector need not see."""
+    emulated.register(Path(sys.argv[1]))
+    wrong = compare(results, small="small" in sys.argv[2:])
+    print("\n".join(wrong) or "equal")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

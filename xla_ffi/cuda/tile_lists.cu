@@ -1,0 +1,315 @@
+#include <string>
+#include <vector>
+
+#include "cuda/device_sort.h"
+#include "cuda/tile_lists.h"
+#include "math/tile_extents.h"
+
+namespace jaxsplat::cuda {
+namespace {
+
+using namespace JAXSPLAT_ISA;
+
+// The smallest alpha that counts.
+struct AlphaMin {
+  float value, inverse;
+  explicit AlphaMin(double alpha_min)
+      : value(static_cast<float>(alpha_min)), inverse(static_cast<float>(1 / alpha_min)) {}
+};
+
+// What the kernels that find extents take.
+struct Extents {
+  ImageGrid grid;
+  SplatBatch batch;
+  Chunk chunk;
+  bool exact;
+  const Gaussian2d* splats;
+
+  // Calls f(y, tiles of row y) for the rows of tiles that a splat may touch.
+  template <class F>
+  __device__ void ForEachSpan(int64_t row, const F& f) const {
+    if (exact) {
+      const Gaussian2d& g = splats[row];
+      const TilesAlong columns(grid.tile_size, grid.width, grid.tiles_x());
+      const TileRows rows = RowsOf(g, TilesAlong(grid.tile_size, grid.height, grid.tiles_y()));
+      for (int32_t y = rows.y0; y <= rows.y1; ++y) f(y, SpanOf(g, grid, columns, y));
+      return;
+    }
+    const ImageIndex image = batch.axes.Split(chunk.first + row / batch.size);
+    const float* mean = batch.means.At(image) + row % batch.size * 2;
+    const int32_t* radii = batch.radii.At(image) + row % batch.size * 2;
+    const TileSpan rows = BoxSpan(mean[1], radii[1], grid.height, grid.tiles_y(), grid.tile_size);
+    const TileSpan columns = BoxSpan(mean[0], radii[0], grid.width, grid.tiles_x(), grid.tile_size);
+    for (int32_t y = rows.x0; y <= rows.x1; ++y) f(y, columns);
+  }
+};
+
+__device__ void PrepareSplat(const SplatBatch& batch, const ImageIndex& image, int64_t id, AlphaMin alpha_min,
+                             Gaussian2d* to) {
+  const GaussianFields2d f =
+      FieldsOf(batch.means.At(image) + id * 2, batch.conics.At(image) + id * 3, batch.opacities.At(image)[id]);
+  const Geometry2d g = Prepare(Vec(f.x), Vec(f.y), Vec(f.a), Vec(f.b), Vec(f.schur), Vec(f.opacity),
+                               Vec(alpha_min.value), Log2(Vec(f.opacity * alpha_min.inverse)));
+  to->id = static_cast<int32_t>(id);
+  const bool finite = SetColor(batch.colors.At(image) + id * batch.channels, batch.channels, to);
+  if (!g.drawn.v || !finite) return SetNothing(to);
+  to->x = f.x;
+  to->y = f.y;
+  to->opacity = f.opacity;
+  to->l11 = g.l11.v;
+  to->l21 = g.l21.v;
+  to->l22 = g.l22.v;
+  to->floor = g.floor.v;
+  to->half_height = g.half_height.v;
+  to->shear_y = g.shear_y.v;
+  to->inv_l11 = g.inv_l11.v;
+  to->level = g.level.v;
+}
+
+// The splats of given lists, all of them.
+__global__ void PrepareAll(SplatBatch batch, Chunk chunk, AlphaMin alpha_min, Gaussian2d* splats) {
+  const int64_t row = ThreadIndex();
+  if (row >= chunk.count * batch.size) return;
+  PrepareSplat(batch, batch.axes.Split(chunk.first + row / batch.size), row % batch.size, alpha_min, &splats[row]);
+}
+
+// For each row its splat, how many tiles it touches, and what it is ordered by: image, depth, id.
+__global__ void PrepareRows(Extents extents, AlphaMin alpha_min, Gaussian2d* splats, int32_t* tiles_touched,
+                            uint64_t* keys, uint32_t* rows) {
+  const SplatBatch& batch = extents.batch;
+  const int64_t row = ThreadIndex();
+  if (row >= extents.chunk.count * batch.size) return;
+  const int64_t local = row / batch.size, id = row % batch.size;
+  const ImageIndex image = batch.axes.Split(extents.chunk.first + local);
+  const float* depths = batch.depths.data == nullptr ? nullptr : batch.depths.At(image);
+  Splats2d one{};
+  one.radii = batch.radii.At(image);
+  one.depths = depths;
+  const bool visible = one.Visible(id);
+  int32_t touched = 0;
+  if (visible) {
+    if (extents.exact) PrepareSplat(batch, image, id, alpha_min, &splats[row]);
+    extents.ForEachSpan(row,
+                        [&](int32_t, TileSpan span) { touched += span.x0 <= span.x1 ? span.x1 - span.x0 + 1 : 0; });
+  }
+  tiles_touched[row] = touched;
+  const uint32_t key = !visible ? 0xffffffffu : depths == nullptr ? 0u : DepthKey(depths[id]);
+  keys[row] = static_cast<uint64_t>(local) << 32 | key;
+  rows[row] = static_cast<uint32_t>(row);
+}
+
+__global__ void CountInOrder(int64_t n, const uint32_t* order, const int32_t* tiles_touched, int64_t* counts) {
+  const int64_t i = ThreadIndex();
+  if (i < n) counts[i] = tiles_touched[order[i]];
+}
+
+__global__ void ImageEnds(Chunk chunk, int64_t size, const int64_t* ends, int64_t* image_ends) {
+  const int64_t i = ThreadIndex();
+  if (i < chunk.count) image_ends[i] = size > 0 ? ends[(i + 1) * size - 1] : 0;
+}
+
+// The entries of each splat, splat by splat in their order.
+__global__ void EmitEntries(Extents extents, const uint32_t* order, const int64_t* ends, uint64_t* entries,
+                            uint32_t* slots) {
+  const int64_t size = extents.batch.size, i = ThreadIndex();
+  if (i >= extents.chunk.count * size) return;
+  const uint32_t row = order[i];
+  int64_t at = i > 0 ? ends[i - 1] : 0;
+  if (at == ends[i]) return;
+  const uint64_t first_tile = static_cast<uint64_t>(row / size * extents.grid.tiles());
+  extents.ForEachSpan(row, [&](int32_t y, TileSpan span) {
+    for (int32_t x = span.x0; x <= span.x1; ++x, ++at) {
+      const uint64_t tile = first_tile + static_cast<uint64_t>(y) * static_cast<uint64_t>(extents.grid.tiles_x()) +
+                            static_cast<uint64_t>(x);
+      entries[at] = tile << 32 | row;
+      slots[at] = static_cast<uint32_t>(at);
+    }
+  });
+}
+
+// Index of the first of n ascending keys that is not below `key`.
+__device__ int64_t LowerBound(const uint64_t* keys, int64_t n, uint64_t key) {
+  int64_t low = 0, high = n;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (keys[middle] < key) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+__global__ void FindRanges(const uint64_t* entries, int64_t size, int64_t tiles, TileRange* ranges) {
+  const int64_t tile = ThreadIndex();
+  if (tile >= tiles) return;
+  const auto begin = [&](int64_t t) {
+    return static_cast<uint32_t>(LowerBound(entries, size, static_cast<uint64_t>(t) << 32));
+  };
+  ranges[tile] = {begin(tile), begin(tile + 1)};
+}
+
+// ends[row] = where the keys row << 32 end.
+__global__ void FindEnds(const uint64_t* keys, int64_t size, int64_t rows, int64_t* ends) {
+  const int64_t row = ThreadIndex();
+  if (row < rows) ends[row] = LowerBound(keys, size, static_cast<uint64_t>(row + 1) << 32);
+}
+
+// First place of each kind of damage in given lists.
+struct Damage {
+  unsigned long long count, offset, id;
+};
+
+__global__ void FindDamage(ImageGrid grid, SplatBatch batch, Chunk chunk, Damage* damage) {
+  const int64_t i = ThreadIndex(), offsets_size = grid.tiles() + 1, per_image = max(batch.capacity, offsets_size);
+  if (i >= chunk.count * per_image) return;
+  const int64_t image = i / per_image, k = i % per_image;
+  const ImageIndex index = batch.axes.Split(chunk.first + image);
+  const int32_t* offsets = batch.offsets.At(index);
+  if (k == 0 && *batch.counts.At(index) > batch.capacity)
+    atomicMin(&damage->count, static_cast<unsigned long long>(image));
+  if (k < offsets_size && (offsets[k] < (k == 0 ? 0 : offsets[k - 1]) || offsets[k] > batch.capacity)) {
+    atomicMin(&damage->offset, static_cast<unsigned long long>(image * offsets_size + k));
+  }
+  if (k >= offsets[0] && k < min(static_cast<int64_t>(offsets[offsets_size - 1]), batch.capacity)) {
+    const int32_t id = batch.ids.At(index)[k];
+    if (id < 0 || id >= batch.size) atomicMin(&damage->id, static_cast<unsigned long long>(image * batch.capacity + k));
+  }
+}
+
+// Entries as the caller lists them. One whose id is out of range belongs to no row: it is the last key.
+__global__ void TakeEntries(ImageGrid grid, SplatBatch batch, Chunk chunk, uint64_t* entries, uint64_t* keys,
+                            uint32_t* values) {
+  const int64_t i = ThreadIndex();
+  if (i >= chunk.count * batch.capacity) return;
+  const int64_t image = i / batch.capacity, k = i % batch.capacity;
+  const ImageIndex index = batch.axes.Split(chunk.first + image);
+  const int32_t* offsets = batch.offsets.At(index);
+  const int32_t id = batch.ids.At(index)[k];
+  const bool listed = k >= offsets[0] && k < offsets[grid.tiles()] && id >= 0 && id < batch.size;
+  const uint64_t row = listed ? static_cast<uint64_t>(image * batch.size + id) : 0xffffffffu;
+  entries[i] = row;
+  if (keys == nullptr) return;
+  keys[i] = row << 32;
+  values[i] = static_cast<uint32_t>(i);
+}
+
+__global__ void TakeRanges(ImageGrid grid, SplatBatch batch, Chunk chunk, TileRange* ranges) {
+  const int64_t i = ThreadIndex();
+  if (i >= chunk.count * grid.tiles()) return;
+  const int64_t image = i / grid.tiles(), tile = i % grid.tiles(), first = image * batch.capacity;
+  const int32_t* offsets = batch.offsets.At(batch.axes.Split(chunk.first + image));
+  const auto place = [&](int32_t offset) {
+    return static_cast<uint32_t>(first + min(max(static_cast<int64_t>(offset), int64_t{0}), batch.capacity));
+  };
+  ranges[i] = {place(offsets[tile]), place(offsets[tile + 1])};
+}
+
+__global__ void Invert(int64_t n, const uint32_t* values, uint32_t* slots) {
+  const int64_t i = ThreadIndex();
+  if (i < n) slots[values[i]] = static_cast<uint32_t>(i);
+}
+
+int Bits(int64_t largest) {
+  int bits = 0;
+  while (largest >> bits > 0) ++bits;
+  return bits;
+}
+
+// Throws for the first damage.
+void RefuseDamage(Device& device, const ImageGrid& grid, const SplatBatch& batch, Chunk chunk) {
+  auto* damage = device.Take<Damage>(1);
+  device.Fill(damage, 0xff, 1);
+  LaunchEach(FindDamage, chunk.count * std::max(batch.capacity, grid.tiles() + 1), device.stream(), grid, batch, chunk,
+             damage);
+  Damage found;
+  device.Read(damage, 1, &found);
+  constexpr auto kNone = ~0ull;
+  const auto value = [&](const Batched<int32_t>& array, unsigned long long image, unsigned long long place) {
+    int32_t read;
+    device.Read(array.At(batch.axes.Split(chunk.first + static_cast<int64_t>(image))) + place, 1, &read);
+    return std::to_string(read);
+  };
+  const std::string capacity = std::to_string(batch.capacity);
+  if (found.count != kNone) {
+    throw std::invalid_argument("tiles: " + value(batch.counts, found.count, 0) +
+                                " intersections exceed the capacity of " + capacity + ", so the lists are incomplete");
+  }
+  if (found.offset != kNone) {
+    const auto size = static_cast<unsigned long long>(grid.tiles() + 1), place = found.offset % size;
+    throw std::invalid_argument("tiles.tile_offsets must ascend from 0 to at most the capacity of " + capacity +
+                                ", got " + value(batch.offsets, found.offset / size, place) + " at " +
+                                std::to_string(place));
+  }
+  if (found.id != kNone) {
+    const auto size = static_cast<unsigned long long>(batch.capacity), place = found.id % size;
+    throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(batch.size) + "), got " +
+                                value(batch.ids, found.id / size, place) + " at " + std::to_string(place));
+  }
+}
+
+}  // namespace
+
+bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exact, const SplatBatch& batch,
+               Chunk chunk, TileLists* lists) {
+  const int64_t rows = chunk.count * batch.size, tiles = chunk.count * grid.tiles();
+  auto* splats = device.Take<Gaussian2d>(exact ? rows : 0);
+  auto* touched = device.Take<int32_t>(rows);
+  auto* keys = device.Take<uint64_t>(rows);
+  auto* order = device.Take<uint32_t>(rows);
+  auto* counts = device.Take<int64_t>(rows);
+  auto* ends = device.Take<int64_t>(rows);
+  auto* image_ends = device.Take<int64_t>(chunk.count);
+  const Extents extents{grid, batch, chunk, exact, splats};
+  if (rows > 0) {
+    LaunchEach(PrepareRows, rows, device.stream(), extents, AlphaMin(alpha_min), splats, touched, keys, order);
+    SortPairs(device, rows, 0, 32 + Bits(chunk.count - 1), &keys, &order);
+    LaunchEach(CountInOrder, rows, device.stream(), rows, order, touched, counts);
+    InclusiveSum(device, rows, counts, ends);
+  }
+  LaunchEach(ImageEnds, chunk.count, device.stream(), chunk, batch.size, ends, image_ends);
+  std::vector<int64_t> host_ends(static_cast<size_t>(chunk.count));
+  device.Read(image_ends, chunk.count, host_ends.data());
+  for (size_t i = 0; i < host_ends.size(); ++i) CheckEntries(host_ends[i] - (i > 0 ? host_ends[i - 1] : 0));
+  const int64_t size = host_ends.back();
+  if (size > kEntriesInFlight && chunk.count > 1) return false;
+  auto* entries = device.Take<uint64_t>(size);
+  auto* slots = device.Take<uint32_t>(size);
+  auto* ranges = device.Take<TileRange>(tiles);
+  if (size > 0) {
+    LaunchEach(EmitEntries, rows, device.stream(), extents, order, ends, entries, slots);
+    SortPairs(device, size, 32, 32 + Bits(tiles), &entries, &slots);
+  }
+  LaunchEach(FindRanges, tiles, device.stream(), entries, size, tiles, ranges);
+  *lists = {splats, entries, slots, size, ranges, order, ends, touched, image_ends};
+  return true;
+}
+
+TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch& batch, Chunk chunk, double alpha_min,
+                         bool slots) {
+  RefuseDamage(device, grid, batch, chunk);
+  const int64_t rows = chunk.count * batch.size, size = chunk.count * batch.capacity,
+                tiles = chunk.count * grid.tiles();
+  auto* splats = device.Take<Gaussian2d>(rows);
+  auto* entries = device.Take<uint64_t>(size);
+  auto* ranges = device.Take<TileRange>(tiles);
+  TileLists lists{splats, entries, nullptr, size, ranges};
+  auto* keys = slots ? device.Take<uint64_t>(size) : nullptr;
+  auto* values = slots ? device.Take<uint32_t>(size) : nullptr;
+  LaunchEach(PrepareAll, rows, device.stream(), batch, chunk, AlphaMin(alpha_min), splats);
+  LaunchEach(TakeEntries, size, device.stream(), grid, batch, chunk, entries, keys, values);
+  LaunchEach(TakeRanges, tiles, device.stream(), grid, batch, chunk, ranges);
+  if (slots) {
+    auto* slot_of = device.Take<uint32_t>(size);
+    auto* ends = device.Take<int64_t>(rows);
+    if (size > 0) SortPairs(device, size, 32, 64, &keys, &values);
+    LaunchEach(Invert, size, device.stream(), size, values, slot_of);
+    LaunchEach(FindEnds, rows, device.stream(), keys, size, rows, ends);
+    lists.slots = slot_of;
+    lists.slot_ends = ends;
+  }
+  return lists;
+}
+
+}  // namespace jaxsplat::cuda
