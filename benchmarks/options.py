@@ -59,22 +59,25 @@ def main() -> int:
     if not cases:
         parser.error(f"no case is called {arguments.only}, only {[case.name for case in CASES]}")
     trainings = []
+    clean = arguments.out / "captures" / "clean"
+    if not clean.is_dir():
+        make_demo_capture(clean, size=SIZE, views=VIEWS)
     for case in cases:
         folder = arguments.out / "captures" / case.name
         base = ("--steps", str(arguments.steps), "--strategy", "fixed", *case.base)
         trainings += [
-            Training(f"{case.name}/without", spoilt(folder / "without", case.bare or case.spoil), base),
-            Training(f"{case.name}/with", spoilt(folder / "with", case.spoil), (*base, *case.option)),
+            Training(f"{case.name}/without", spoilt(folder / "without", clean, case.bare or case.spoil), base),
+            Training(f"{case.name}/with", spoilt(folder / "with", clean, case.spoil), (*base, *case.option)),
         ]
     figures = measure(trainings, arguments.out, arguments.out / "options.json")
     print("\n".join(rows(cases, figures)))
     return 0
 
 
-def spoilt(folder: Path, spoil: Callable[[Path], None]) -> Path:
-    """Make a demo capture and spoil it, unless it is there."""
+def spoilt(folder: Path, clean: Path, spoil: Callable[[Path], None]) -> Path:
+    """Copy a clean capture and spoil the copy, unless it is there."""
     if not folder.is_dir():
-        make_demo_capture(folder, size=SIZE, views=VIEWS)
+        shutil.copytree(clean, folder)
         spoil(folder)
     return folder
 
