@@ -75,7 +75,9 @@ def test_values_that_are_not_finite_make_no_camera():
 
 def test_unknown_models_and_wrong_numbers_of_parameters_are_named():
     for number, name in ((11, "RAD_TAN_THIN_PRISM_FISHEYE"), (17, "EQUIRECTANGULAR")):
-        with pytest.raises(InputError, match=rf"here: camera model {number} \({name}\) is not supported, expected one of S"):
+        with pytest.raises(
+            InputError, match=rf"here: camera model {number} \({name}\) is not supported, expected one of S"
+        ):
             parameter_count("here", number)
         with pytest.raises(InputError, match=f"here: camera model {name} is not supported"):
             camera("here", name, 64.0, 48.0, ())

@@ -19,7 +19,7 @@ from jaxsplat.io.commands import Convert, Export, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.sog import META
-from jaxsplat.io.splats import load_splats
+from jaxsplat.io.splats import read_splats
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import MCMC, Default, Fixed
@@ -118,14 +118,14 @@ class Render:
     background: tuple[float, float, float] | None = None
     """Colour in 0..1; by default that of the training, or black."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
         if self.video is not None:
             check_video_name(self.video)
         ply, trained = _scene(self.scene)
-        splats = load_splats(ply)
+        splats, _, _, antialiased = read_splats(ply)
         cameras = load_cameras(self.cameras, downscale=self.downscale)
         if self.path:
             cameras = camera_path(cameras, self.path, flight=self.flight)
@@ -133,7 +133,7 @@ class Render:
             width=cameras.width,
             height=cameras.height,
             background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
-            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), antialiased),
         )
         frames = []
         for name, viewmat, K in zip(cameras.names, cameras.viewmats, cameras.Ks, strict=True):
@@ -158,7 +158,7 @@ class Eval:
     out: Path | None = None
     """Folder for metrics.json and the pictures."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
     align_steps: int = 0
     """Also say how good the views are after so many steps that move each of their cameras to its best place."""
 
@@ -177,8 +177,8 @@ class Eval:
         )
         if self.capture is None and (ply.parent / CAMERAS).is_file():
             capture = with_cameras(capture, ply.parent / CAMERAS)
-        splats = load_splats(ply)
-        antialiased = _first(self.antialiased, trained.get("antialiased"), False)
+        splats, _, _, antialiased = read_splats(ply)
+        antialiased = _first(self.antialiased, trained.get("antialiased"), antialiased)
         evaluation = evaluate(splats, capture, antialiased=antialiased)
         for view in evaluation.views:
             print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
@@ -208,7 +208,7 @@ class View:
     background: tuple[float, float, float] | None = None
     """Colour in 0..1; by default that of the training, or black."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
     port: int = PORT
     """Port to listen on; the next free one where it is in use."""
     host: str = HOST
@@ -217,11 +217,12 @@ class View:
     def __call__(self) -> int:
         """Runs the command until it is interrupted; returns the exit code."""
         ply, trained = _scene(self.scene)
+        splats, _, _, antialiased = read_splats(ply)
         serve(
-            load_splats(ply),
+            splats,
             self.cameras,
             background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
-            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), antialiased),
             up=self.up,
             host=self.host,
             port=self.port,
