@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -12,7 +13,8 @@ def main(arguments: list[str] | None = None) -> int:
       arguments: without the program's name; those of the process when None.
 
     Returns:
-      Exit code: 0 for success, 1 for an error, 2 for wrong arguments, 130 after an interrupt.
+      Exit code: 0 for success, 1 for an error, 2 for wrong arguments, 130 after an interrupt, 141 where
+      nobody reads the output any more.
 
     Example:
       >>> main(["train", "captures/fox", "--out", "fox", "--downscale", "2"])
@@ -25,7 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"jaxsplat: {error.name} is not installed; run: pip install 'jaxsplat[train]'", file=sys.stderr)
         return 1
     try:
-        return commands.run(arguments)
+        try:
+            return commands.run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer would fail once more when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\njaxsplat: interrupted", file=sys.stderr)
         return 130

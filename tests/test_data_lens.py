@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxsplat.data.colmap_model import camera
+from jaxsplat.data.colmap_model import camera, parameter_count
 from jaxsplat.data.lens import Lens, distort, radius_on_sensor
 from jaxsplat.io.files import InputError
 
@@ -32,12 +32,15 @@ PIXELS = {
         (50, 60, 32, 24, 0.1, -0.05, 0.01, -0.02, 0.03, -0.04, 0.05, 0.06),
         [[46.517667, 13.032508], [32.0, 24.0], [1.818876, 52.638036]],
     ),
+    "SIMPLE_DIVISION": ((50, 32, 24, -0.2), [[46.629051, 14.247299], [32.0, 24.0], [1.050443, 46.106826]]),
+    "DIVISION": ((50, 60, 32, 24, 0.15), [[47.304496, 11.756403], [32.0, 24.0], [-8.099583, 58.371071]]),
     "SIMPLE_FISHEYE": ((50, 32, 24), [[46.396423, 14.402385], [32.0, 24.0], [3.095998, 44.645716]]),
     "FISHEYE": ((50, 60, 32, 24), [[46.396423, 12.482862], [32.0, 24.0], [3.095998, 48.774859]]),
+    "EUCM": ((50, 60, 32, 24, 0.6, 1.1), [[46.40276, 12.477792], [32.0, 24.0], [3.029102, 48.832198]]),
 }
 
 
-@pytest.mark.parametrize(("number", "name"), list(zip([*range(11), 14, 15], PIXELS, strict=True)))
+@pytest.mark.parametrize(("number", "name"), list(zip([*range(11), *range(12, 17)], PIXELS, strict=True)))
 def test_rays_fall_where_colmap_puts_them(number, name):
     values, expected = PIXELS[name]
     by_number, by_name = (camera("here", model, 64.0, 48.0, tuple(map(float, values))) for model in (number, name))
@@ -52,7 +55,9 @@ def test_rays_fall_where_colmap_puts_them(number, name):
     [
         Lens("equidistant", radial=(0.1, -0.2, 0.03, 0.004)),
         Lens(radial=(0.1, 0.2, 0.0, 0.0), divisor=(0.3, 0.1, 0.0)),
-        Lens("field_of_view", omega=1.1),
+        Lens("field_of_view", bend=(1.1, 0.0)),
+        Lens("division", bend=(-0.3, 0.0)),
+        Lens("unified", bend=(0.6, 1.1)),
     ],
 )
 def test_the_radial_part_alone_is_the_lens_without_the_rest(lens):
@@ -69,9 +74,14 @@ def test_values_that_are_not_finite_make_no_camera():
 
 
 def test_unknown_models_and_wrong_numbers_of_parameters_are_named():
-    with pytest.raises(InputError, match="here: camera model 12 is not supported, expected one of SIMPLE_PINHOLE"):
-        camera("here", 12, 64.0, 48.0, ())
-    with pytest.raises(InputError, match="here: camera model EUCM is not supported"):
-        camera("here", "EUCM", 64.0, 48.0, ())
+    for number, name in ((11, "RAD_TAN_THIN_PRISM_FISHEYE"), (17, "EQUIRECTANGULAR")):
+        with pytest.raises(
+            InputError, match=rf"here: camera model {number} \({name}\) is not supported, expected one of S"
+        ):
+            parameter_count("here", number)
+        with pytest.raises(InputError, match=f"here: camera model {name} is not supported"):
+            camera("here", name, 64.0, 48.0, ())
+    with pytest.raises(InputError, match="here: camera model 99 is not supported"):
+        parameter_count("here", 99)
     with pytest.raises(InputError, match=r"here: RADIAL has 5 parameters \(f cx cy k1 k2\), got 3"):
         camera("here", "RADIAL", 64.0, 48.0, (1.0, 2.0, 3.0))

@@ -36,6 +36,23 @@ def test_masks_are_found_by_name_and_views_without_one_count_whole(tmp_path, nam
     assert capture.notes == (expected,)
 
 
+def test_a_view_that_its_mask_hides_from_edge_to_edge_is_left_out_and_named(tmp_path):
+    folder = write_capture(tmp_path / "c", views=5)
+    save_mask(folder / "masks/000.png", np.zeros((20, 24), np.uint8))
+    save_mask(folder / "masks/003.png")
+    capture = load_capture(folder)
+    assert capture.cameras.names == ("images/001.png", "images/002.png", "images/003.png", "images/004.png")
+    assert capture.held_out.tolist() == [True, False, False, False] and len(capture.cameras.viewmats) == 4
+    assert [int(mask.sum()) for mask in capture.masks] == [480, 480, (MASK > 0).sum(), 480]
+    pictures = [np.asarray(Image.open(folder / name)) for name in capture.cameras.names]
+    assert all((a == b).all() for a, b in zip(capture.images, pictures, strict=True))
+    assert capture.notes[-1] == ("Masks hide 1 of 5 images from edge to edge; they are left out: images/000.png.")
+    for view in range(5):
+        save_mask(folder / f"masks/{view:03}.png", np.zeros((20, 24), np.uint8))
+    with pytest.raises(InputError, match="0 usable images leave 0 for training.* Masks hide 5 of 5 images"):
+        load_capture(folder)
+
+
 def test_masks_follow_sub_folders_and_sizes(tmp_path):
     names = ["a/0.jpg", "a/1.jpg", "b/0.jpg", "b/1.jpg"]
     write_model(tmp_path / "sparse/0", images=orbit(names))

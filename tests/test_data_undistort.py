@@ -14,7 +14,8 @@ LENSES = [
     Lens(radial=(0.1, 0.05, 0.01, 0.002), tangential=(0.003, -0.004)),
     Lens(radial=(0.1, 0.05, 0.01, 0.0), divisor=(0.2, 0.1, 0.0), prism=(0.01, -0.02)),
     Lens("equidistant", radial=(0.05, -0.01, 0.0, 0.0)),
-    Lens("field_of_view", omega=0.9),
+    Lens("field_of_view", bend=(0.9, 0.0)),
+    Lens("division", bend=(-0.2, 0.0)),
 ]
 
 

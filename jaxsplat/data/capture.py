@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxsplat.data.colmap import find_models, load_colmap
-from jaxsplat.data.depths import ViewDepths, view_depths
+from jaxsplat.data.depths import Depths, ViewDepths, grid_pixels, map_depths, no_depths, view_depths
 from jaxsplat.data.frame import Source
 from jaxsplat.data.llff import POSES, load_llff
+from jaxsplat.data.locate import listed
 from jaxsplat.data.pictures import (
     DEFAULT_MEMORY,
     Alpha,
@@ -24,6 +25,7 @@ from jaxsplat.data.pictures import (
     develop,
 )
 from jaxsplat.data.transforms import find_transforms, load_transforms
+from jaxsplat.data.undistort import source_pixels
 from jaxsplat.data.views import View, canvas_size, find_views
 from jaxsplat.io.files import InputError
 from jaxsplat.io.images import load_image
@@ -63,7 +65,8 @@ class Capture:
       alphas: [V, H, W] uint8, how much of a pixel is scene and not background, likewise; None where all is.
       held_out: [V] bool, the views that are for evaluation only.
       points: sparse points of the scene, or None.
-      depths: what each view is known to see of the points; None where the files do not say.
+      depths: what each view is known to see, from maps or of the points, read when it is indexed; None where the files
+        do not say.
       background: [3] float32 colour in 0..1 behind the scene.
       files: of the pictures and the masks.
       notes: what the user should know about the loading, a sentence each.
@@ -76,7 +79,7 @@ class Capture:
     alphas: np.ndarray | Images | None
     held_out: np.ndarray
     points: PointCloud | None
-    depths: tuple[ViewDepths, ...] | None
+    depths: Sequence[ViewDepths] | None
     background: np.ndarray
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -95,7 +98,8 @@ def load_capture(
     Pictures are found by name and read when they are needed. Lens distortion is removed at full size: a picture keeps
     its size, its focal length is zoomed so that every pixel is known. Then the picture is shrunk. Listed pictures that
     are missing or unreadable are left out, and noted. What `masks` beside `images`, or `x.mask.png`, make dark does
-    not count; pictures of several sizes are padded with what does not count.
+    not count, and a picture of which nothing counts is left out, and noted; pictures of several sizes are padded with
+    what does not count.
 
     Args:
       path: the folder, the .json file, or the folder of a COLMAP model.
@@ -119,25 +123,28 @@ def load_capture(
     """
     source = _source(path, downscale)
     views, notes = find_views(source, downscale=downscale, need_pictures=True)
-    held_out = _held_out(views)
-    training = int((~held_out).sum())
-    if training < 2:
-        raise InputError(
-            f"{source.path}: {len(views)} readable images leave {training} for training, at least 2 are needed"
-        )
     transparent = alpha == "blend" and _any_transparent(views)
     if background is None:
         background = (1.0, 1.0, 1.0) if transparent else (0.0, 0.0, 0.0)
     store = _store(views, alpha, np.array(background, np.float32), transparent, memory)
-    images = Images(store, "pixels")
+    shown, notes = _shown(views, store, alpha, notes)
+    views = [views[i] for i in shown]
+    held_out = _held_out(views)
+    training = int((~held_out).sum())
+    if training < 2:
+        raise InputError(
+            f"{source.path}: {len(views)} usable images leave {training} for training, at least 2 are needed. "
+            + " ".join(notes)
+        )
+    images = Images(store, "pixels", shown)
     if not any(image.any() for image in images):
         raise InputError(f"{source.path}: every pixel of all {len(images)} images is black")
     return Capture(
         kind=source.kind,
         cameras=_cameras(views),
         images=images,
-        masks=Images(store, "mask") if store.canvas.masked else None,
-        alphas=Images(store, "alpha") if transparent else None,
+        masks=Images(store, "mask", shown) if store.canvas.masked else None,
+        alphas=Images(store, "alpha", shown) if transparent else None,
         held_out=held_out,
         points=source.points,
         depths=_depths(source, views),
@@ -148,7 +155,7 @@ def load_capture(
 
 
 def load_cameras(path: Path | str, *, downscale: int = 1) -> Cameras:
-    """Reads only the cameras of a capture, exactly as `load_capture` would give them.
+    """Reads only the cameras of a capture, as `load_capture` would give them; no mask is read.
 
     Args:
       path: the folder, the .json file, or the folder of a COLMAP model. Where a picture does not exist, the file must
@@ -218,16 +225,46 @@ def _store(views: Sequence[View], alpha: Alpha, background: np.ndarray, transpar
     return PictureStore(read, canvas, views=len(views), memory=memory)
 
 
-def _depths(source: Source, views: Sequence[View]) -> tuple[ViewDepths, ...] | None:
+def _shown(
+    views: Sequence[View], store: PictureStore, alpha: Alpha, notes: Sequence[str]
+) -> tuple[np.ndarray, list[str]]:
+    """Which views show anything that counts, and the notes with one more about the others."""
+    doubtful = [i for i, view in enumerate(views) if view.mask_path or (alpha == "mask" and view.header.has_alpha)]
+    masks = Images(store, "mask")
+    masks.prefetch(doubtful)
+    hidden = [i for i in doubtful if not masks[i].any()]
+    if not hidden:
+        return np.arange(len(views)), list(notes)
+    names = listed([views[i].frame.name for i in hidden])
+    said = f"Masks hide {len(hidden)} of {len(views)} images from edge to edge; they are left out: {names}."
+    return np.setdiff1d(np.arange(len(views)), hidden), [*notes, said]
+
+
+def _depths(source: Source, views: Sequence[View]) -> Depths | None:
+    """Where files of depths are named, those; else the points that each view is known to show."""
+    if any(view.frame.depth is not None for view in views):
+        return Depths(len(views), lambda i: _depths_of_map(views[i]))
     if source.points is None or all(view.frame.seen is None for view in views):
         return None
-    nothing = np.zeros(0, np.int64)
-    depths = []
-    for view in views:
-        seen = source.points.points[nothing if view.frame.seen is None else view.frame.seen]
-        width, height = view.size
-        depths.append(view_depths(seen, view.frame.viewmat, view.K, width=width, height=height))
-    return tuple(depths)
+    points = source.points.points
+
+    def of_points(index: int) -> ViewDepths:
+        view = views[index]
+        seen = points[np.zeros(0, np.int64) if view.frame.seen is None else view.frame.seen]
+        return view_depths(seen, view.frame.viewmat, view.K, width=view.size[0], height=view.size[1])
+
+    return Depths(len(views), of_points)
+
+
+def _depths_of_map(view: View) -> ViewDepths:
+    if view.frame.depth is None:
+        return no_depths()
+    width, height = view.header.width, view.header.height
+    K, camera = view.frame.camera.intrinsics(width, height), view.frame.camera
+    pixels = grid_pixels(*view.size)
+    sources = source_pixels(pixels * [width / view.size[0], height / view.size[1]], K, camera.lens, width, height)
+    path, unit = view.frame.depth
+    return map_depths(path, pixels, sources / [width, height], unit=unit)
 
 
 def _cameras(views: Sequence[View]) -> Cameras:

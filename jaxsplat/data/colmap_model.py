@@ -11,7 +11,8 @@ from jaxsplat.data.frame import Camera
 from jaxsplat.data.lens import Lens, Projection
 from jaxsplat.io.files import InputError
 
-# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism.
+# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism,
+# bend1, bend2 belong to the projection.
 MODELS = {
     0: ("SIMPLE_PINHOLE", "f cx cy"),
     1: ("PINHOLE", "fx fy cx cy"),
@@ -20,13 +21,17 @@ MODELS = {
     4: ("OPENCV", "fx fy cx cy k1 k2 p1 p2"),
     5: ("OPENCV_FISHEYE", "fx fy cx cy k1 k2 k3 k4"),
     6: ("FULL_OPENCV", "fx fy cx cy k1 k2 p1 p2 k3 d1 d2 d3"),
-    7: ("FOV", "fx fy cx cy omega"),
+    7: ("FOV", "fx fy cx cy bend1"),
     8: ("SIMPLE_RADIAL_FISHEYE", "f cx cy k1"),
     9: ("RADIAL_FISHEYE", "f cx cy k1 k2"),
     10: ("THIN_PRISM_FISHEYE", "fx fy cx cy k1 k2 p1 p2 k3 k4 s1 s2"),
+    12: ("SIMPLE_DIVISION", "f cx cy bend1"),
+    13: ("DIVISION", "fx fy cx cy bend1"),
     14: ("SIMPLE_FISHEYE", "f cx cy"),
     15: ("FISHEYE", "fx fy cx cy"),
+    16: ("EUCM", "fx fy cx cy bend1 bend2"),
 }
+_UNSUPPORTED = {11: "RAD_TAN_THIN_PRISM_FISHEYE", 17: "EQUIRECTANGULAR"}
 
 
 class Image(NamedTuple):
@@ -109,14 +114,22 @@ def camera(where: str, model: int | str, width: float, height: float, values: tu
     fl_x, fl_y = (given.get(key, given.get("f", 0.0)) for key in ("fx", "fy"))
     if not all(map(math.isfinite, (width, height, *values))) or min(width, height, fl_x, fl_y) <= 0:
         return None
-    projection: Projection = "equidistant" if "FISHEYE" in name else "field_of_view" if name == "FOV" else "perspective"
-    k1, k2, k3, k4, d1, d2, d3, p1, p2, s1, s2, omega = (
-        given.get(key, 0.0) for key in ("k1", "k2", "k3", "k4", "d1", "d2", "d3", "p1", "p2", "s1", "s2", "omega")
+    k1, k2, k3, k4, d1, d2, d3, p1, p2, s1, s2, bend1, bend2 = (
+        given.get(key, 0.0)
+        for key in ("k1", "k2", "k3", "k4", "d1", "d2", "d3", "p1", "p2", "s1", "s2", "bend1", "bend2")
     )
-    lens = Lens(projection, (k1, k2, k3, k4), (d1, d2, d3), (p1, p2), (s1, s2), omega)
+    lens = Lens(_projection(name), (k1, k2, k3, k4), (d1, d2, d3), (p1, p2), (s1, s2), (bend1, bend2))
     return Camera(fl_x, fl_y, given["cx"], given["cy"], width, height, lens=lens)
+
+
+def _projection(name: str) -> Projection:
+    last: dict[str, Projection] = {
+        "FISHEYE": "equidistant", "FOV": "field_of_view", "DIVISION": "division", "EUCM": "unified"
+    }  # fmt: skip
+    return last.get(name.rpartition("_")[2], "perspective")
 
 
 def _unknown(where: str, model: object) -> InputError:
     names = ", ".join(name for name, _ in MODELS.values())
-    return InputError(f"{where}: camera model {model} is not supported, expected one of {names}")
+    said = f"{model} ({_UNSUPPORTED[model]})" if isinstance(model, int) and model in _UNSUPPORTED else model
+    return InputError(f"{where}: camera model {said} is not supported, expected one of {names}")

@@ -50,7 +50,8 @@ def make_demo_capture(folder: Path, *, size: int = 128, views: int = 40, seed: i
       size: width and height of the images in pixels, at least 8.
       views: number of images, at least 1.
       seed: chooses the scene, the cameras and the points.
-      depths: also write `depth/0000.npy` ...: [size, size] float32, camera-space z through the pixel centres.
+      depths: also write `depth/0000.npy` ...: [size, size] float32, camera-space z through the pixel centres; named in
+        `transforms.json`.
 
     Raises:
       ValueError: size or views is too small.
@@ -230,7 +231,8 @@ def _write(folder: Path, size: int, views: int, seed: int, depths: bool) -> None
         frames.append({"file_path": name, "transform_matrix": camera.camera_to_world.tolist()})
         if depths:
             (folder / "depth").mkdir(exist_ok=True)
-            np.save(folder / "depth" / f"{i:04d}.npy", depth_map(shapes, camera))
+            frames[-1]["depth_file_path"] = f"depth/{i:04d}.npy"
+            np.save(folder / frames[-1]["depth_file_path"], depth_map(shapes, camera))
     save_points(folder / "points3d.ply", surface_points(shapes, cameras, count=NUM_POINTS, seed=seed))
     focal = cameras[0].focal
     transforms = {
@@ -242,6 +244,7 @@ def _write(folder: Path, size: int, views: int, seed: int, depths: bool) -> None
         "w": size,
         "h": size,
         "ply_file_path": "points3d.ply",
+        "depth_unit_scale_factor": 1.0,
         "frames": frames,
     }
     (folder / "transforms.json").write_text(json.dumps(transforms, indent=2) + "\n", encoding="utf-8")

@@ -1,10 +1,17 @@
-"""Depths that are known at some pixels of a view, from the points that structure from motion found there."""
+"""Depths that are known at some pixels of a view: of points that structure from motion found, or from a map."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from jaxsplat.io.files import InputError
+
+_GRID = 64
+"""Pixels along each side of a picture at which a map is read: training draws from these."""
 
 
 class ViewDepths(NamedTuple):
@@ -41,3 +48,66 @@ def view_depths(points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width
     pixels = (local / local[:, 2:]) @ K[:2].T
     inside = ((pixels >= 0) & (pixels < [width, height])).all(1)
     return ViewDepths(pixels[inside].astype(np.float32), local[inside, 2].astype(np.float32))
+
+
+class Depths(Sequence[ViewDepths]):
+    """The depths of each view, found or read when it is indexed."""
+
+    def __init__(self, views: int, find: Callable[[int], ViewDepths]) -> None:
+        self._views, self._find = views, find
+
+    def __len__(self) -> int:
+        return self._views
+
+    def __getitem__(self, index: int) -> ViewDepths:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._find(range(self._views)[index])
+
+
+def no_depths() -> ViewDepths:
+    """Of a view of which nothing is known."""
+    return ViewDepths(np.zeros((0, 2), np.float32), np.zeros(0, np.float32))
+
+
+def grid_pixels(width: int, height: int) -> np.ndarray:
+    """[M, 2] centres of pixels spread evenly over a picture, at most 64 x 64."""
+    x, y = (np.unique(np.linspace(0, size - 1, min(size, _GRID)).astype(np.int64)) + 0.5 for size in (width, height))
+    return np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+
+
+def map_depths(path: Path, pixels: np.ndarray, places: np.ndarray, *, unit: float) -> ViewDepths:
+    """Reads a map of depths (.npy, or a picture of 16 bits) at some places; where it has none, there is no row.
+
+    Args:
+      path: of the map.
+      pixels: [M, 2] x and y of the picture, in pixels.
+      places: [M, 2] the same in the map, as fractions of its width and height.
+      unit: world units of one step of the map.
+
+    Returns:
+      At most M pixels.
+
+    Raises:
+      InputError: where the file is missing, unreadable, or no map.
+    """
+    try:
+        if path.suffix.lower() == ".npy":
+            values = np.load(path, allow_pickle=False)
+        else:
+            from PIL import Image
+
+            with Image.open(path) as image:
+                values = np.asarray(image)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: unreadable depths ({error})") from None
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    if values.ndim != 2:
+        raise InputError(f"{path}: depths must have shape [H, W], got {list(values.shape)}")
+    size = np.array(values.shape[::-1])
+    # Places between two steps of the map, up to rounding, belong to the second.
+    columns, rows = np.clip((places * size + 1e-6).astype(np.int64), 0, size - 1).T
+    depths = values[rows, columns].astype(np.float64) * unit
+    known = np.isfinite(depths) & (depths > 0)
+    return ViewDepths(pixels[known].astype(np.float32), depths[known].astype(np.float32))

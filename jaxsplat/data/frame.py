@@ -76,6 +76,7 @@ class Frame:
       mask_path: its mask, where the file names one.
       held_out: whether it is for evaluation only; None where the file does not say.
       seen: indices of the capture's points that the photograph shows; None where the file does not say.
+      depth: file of its depths along the optical axis, and the world units of one step in it; None where there is none.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Frame:
     mask_path: Path | None = None
     held_out: bool | None = None
     seen: np.ndarray | None = None
+    depth: tuple[Path, float] | None = None
 
 
 class Source(NamedTuple):

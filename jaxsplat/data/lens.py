@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-Projection = Literal["perspective", "equidistant", "field_of_view"]
+Projection = Literal["perspective", "equidistant", "field_of_view", "division", "unified"]
 
 _TINY = 1e-12
 
@@ -16,12 +16,13 @@ class Lens(NamedTuple):
 
     Attributes:
       projection: "perspective" keeps x/z and y/z; "equidistant" makes the distance from the centre the angle to the
-        axis; "field_of_view" is Devernay and Faugeras' atan(2 r tan(w / 2)) / w.
+        axis; "field_of_view" is Devernay and Faugeras' atan(2 r tan(w / 2)) / w; "division" is Fitzgibbon's, whose
+        rays are the place on the sensor over 1 + k r^2; "unified" is Khomutenko's x / (a sqrt(b r^2 + 1) + 1 - a).
       radial: k1, k2, ... of the factor 1 + k1 r^2 + k2 r^4 + k3 r^6 + k4 r^8.
       divisor: k1, k2, k3 of a polynomial of the same kind that the factor is divided by.
       tangential: p1 and p2, in OpenCV's order.
       prism: shifts along x and y, in units of r^2.
-      omega: w in radians, of "field_of_view" only.
+      bend: numbers of the projection: w in radians of "field_of_view", k of "division", a and b of "unified".
     """
 
     projection: Projection = "perspective"
@@ -29,12 +30,12 @@ class Lens(NamedTuple):
     divisor: tuple[float, float, float] = (0.0, 0.0, 0.0)
     tangential: tuple[float, float] = (0.0, 0.0)
     prism: tuple[float, float] = (0.0, 0.0)
-    omega: float = 0.0
+    bend: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_pinhole(self) -> bool:
         """Whether the lens leaves every ray as it is."""
-        straight = self.projection == "perspective" or (self.projection == "field_of_view" and not self.omega)
+        straight = self.projection == "perspective" or (self.projection != "equidistant" and not self.bend[0])
         return straight and not any((*self.radial, *self.divisor, *self.tangential, *self.prism))
 
 
@@ -77,8 +78,15 @@ def _projected(radius: np.ndarray, lens: Lens) -> np.ndarray:
     safe = np.maximum(radius, _TINY)
     if lens.projection == "equidistant":
         return np.arctan(safe) / safe
-    if lens.projection == "field_of_view" and lens.omega:
-        return np.arctan(safe * 2.0 * np.tan(0.5 * lens.omega)) / (safe * lens.omega)
+    first, second = lens.bend
+    if lens.projection == "field_of_view" and first:
+        return np.arctan(safe * 2.0 * np.tan(0.5 * first)) / (safe * first)
+    if lens.projection == "division":
+        rest = 1.0 - 4.0 * first * safe * safe
+        # Beyond the radius where the lens turns back there is no place: all go to the middle, so that nothing grows.
+        return np.where(rest >= 0, 2.0 / (1.0 + np.sqrt(np.maximum(rest, 0.0))), 0.0)
+    if lens.projection == "unified":
+        return 1.0 / (first * np.sqrt(second * safe * safe + 1.0) + 1.0 - first)
     return np.ones_like(safe)
 
 

@@ -21,6 +21,8 @@ _POSITIVE_KEYS = ("fl_x", "fl_y", "w", "h", "camera_angle_x", "camera_angle_y")
 _RADIAL_KEYS = ("k1", "k2", "k3", "k4")
 _TANGENTIAL_KEYS = ("p1", "p2")
 _BLENDER = "transforms_train.json"
+_MILLIMETRE = 1e-3
+"""What a step of a map of depths means to nerfstudio, where nothing is said."""
 
 
 def find_transforms(folder: Path) -> list[Path]:
@@ -82,7 +84,8 @@ def _frame(path: Path, top: dict[str, Any], index: int, entry: Any, held_out: bo
     if not file_path:
         raise InputError(f"{where}: field 'file_path' must be a string, got {entry.get('file_path')!r}")
     where += f" ({file_path!r})"
-    mask = _text(where, entry, "mask_path")
+    mask, depth = (_text(where, entry, key) for key in ("mask_path", "depth_file_path"))
+    unit = {**top, **entry}.get("depth_unit_scale_factor", _MILLIMETRE)
     return Frame(
         name=file_path.removeprefix("./"),
         path=_beside(path, file_path),
@@ -91,6 +94,7 @@ def _frame(path: Path, top: dict[str, Any], index: int, entry: Any, held_out: bo
         where=where,
         mask_path=_beside(path, mask) if mask else None,
         held_out=_held_out(path, top, file_path) if held_out is None else held_out,
+        depth=(_beside(path, depth), _number(where, "depth_unit_scale_factor", unit)) if depth else None,
     )
 
 

@@ -72,6 +72,11 @@ def undistort(image: np.ndarray, K: np.ndarray, lens: Lens) -> np.ndarray:
     return np.rint(upper).astype(np.uint8).reshape(image.shape)
 
 
+def source_pixels(pixels: np.ndarray, K: np.ndarray, lens: Lens, width: int, height: int) -> np.ndarray:
+    """Where positions [..., 2] in the picture after `undistort` come from in the one before, of the same size."""
+    return _source_pixels(pixels, undistorted_intrinsics(K, lens, width, height), K, lens)
+
+
 @functools.lru_cache(maxsize=64)
 def _zoom(K: bytes, lens: Lens, width: int, height: int) -> float:
     """Of the focal lengths; the same camera usually took many pictures."""

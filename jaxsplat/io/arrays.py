@@ -22,11 +22,13 @@ class SplatFile(NamedTuple):
       splats: the scene, float32, in the file's order.
       format: name of the format, for people.
       notes: what the file holds beyond the splats, a sentence each.
+      antialiased: whether the file says that they were trained with anti-aliasing.
     """
 
     splats: Splats
     format: str
     notes: tuple[str, ...] = ()
+    antialiased: bool = False
 
 
 class Rows(NamedTuple):

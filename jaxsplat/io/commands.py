@@ -8,9 +8,10 @@ from typing import Annotated
 
 import tyro
 
+from jaxsplat.io.arrays import SplatFile
 from jaxsplat.io.files import InputError
 from jaxsplat.io.prune import Prune, prune
-from jaxsplat.io.splats import highest_sh_degree, read_splats, save_splats, sh_degree_of
+from jaxsplat.io.splats import highest_sh_degree, marks_antialiased, read_splats, save_splats, sh_degree_of
 from jaxsplat.io.summary import describe, summarize
 from jaxsplat.types import Splats
 
@@ -20,7 +21,7 @@ Output = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
 
 @dataclasses.dataclass(frozen=True)
 class Convert:
-    """Write a scene in another format, which the ending says: .ply, .compressed.ply, .splat, .spz."""
+    """Write a scene in another format, which the ending says: .ply, .compressed.ply, .splat, .spz, .sog."""
 
     scene: Input
     """A file of splats: .ply, compressed .ply, .splat, .spz or .sog."""
@@ -28,13 +29,15 @@ class Convert:
     """File to write."""
     sh_degree: int | None = None
     """Leave out spherical harmonics of higher degrees, 0 to 4."""
+    antialiased: bool | None = None
+    """Whether to mark it as trained with anti-aliasing; by default as the file read says, or not."""
     overwrite: bool = False
     """Replace an existing file."""
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
-        splats = _read(self.scene, self.out, self.sh_degree, self.overwrite)
-        _write(self.scene, self.out, splats, self.sh_degree)
+        found = _read(self)
+        _write(self, found.splats, found.antialiased)
         return 0
 
 
@@ -52,6 +55,8 @@ class Info:
         print(describe(summarize(found.splats)))
         for note in found.notes:
             print(note)
+        if found.antialiased:
+            print("Trained with anti-aliasing.")
         return 0
 
 
@@ -66,38 +71,45 @@ class Export:
     prune: Prune = dataclasses.field(default_factory=Prune)
     sh_degree: int | None = None
     """Leave out spherical harmonics of higher degrees, 0 to 4."""
+    antialiased: bool | None = None
+    """Whether to mark it as trained with anti-aliasing; by default as the file read says, or not."""
     overwrite: bool = False
     """Replace an existing file."""
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
-        splats = _read(self.scene, self.out, self.sh_degree, self.overwrite)
-        pruned = prune(splats, self.prune)
+        found = _read(self)
+        pruned = prune(found.splats, self.prune)
         for reason, count in pruned.dropped:
             print(f"Dropped {count:,}: {reason}.")
-        print(f"Kept {len(pruned.splats.means):,} of {len(splats.means):,} splats.")
-        _write(self.scene, self.out, pruned.splats, self.sh_degree)
+        print(f"Kept {len(pruned.splats.means):,} of {len(found.splats.means):,} splats.")
+        _write(self, pruned.splats, found.antialiased)
         return 0
 
 
-def _read(scene: Path, out: Path, sh_degree: int | None, overwrite: bool) -> Splats:
+def _read(command: Convert | Export) -> SplatFile:
     """Checks what can be checked before a large file is read, then reads it."""
-    highest_sh_degree(out)
-    if sh_degree is not None and sh_degree not in range(5):
-        raise InputError(f"--sh-degree must be 0 to 4, got {sh_degree}")
-    if out.exists() and not overwrite:
-        raise InputError(f"{out}: exists; give --overwrite to replace it")
-    found = read_splats(scene)
+    highest_sh_degree(command.out)
+    if command.sh_degree is not None and command.sh_degree not in range(5):
+        raise InputError(f"--sh-degree must be 0 to 4, got {command.sh_degree}")
+    if command.out.exists() and not command.overwrite:
+        raise InputError(f"{command.out}: exists; give --overwrite to replace it")
+    found = read_splats(command.scene)
     for note in found.notes:
         print(f"Not carried over. {note}")
-    return found.splats
+    return found
 
 
-def _write(scene: Path, out: Path, splats: Splats, sh_degree: int | None) -> None:
-    """Writes as much of the harmonics as the format has a place for, and says what is left out."""
-    degree = sh_degree_of(splats)
-    wanted = min(degree, highest_sh_degree(out), degree if sh_degree is None else sh_degree)
+def _write(command: Convert | Export, splats: Splats, antialiased: bool) -> None:
+    """Writes as much as the format has a place for, and says what is left out."""
+    scene, out, degree = command.scene, command.out, sh_degree_of(splats)
+    wanted = min(degree, highest_sh_degree(out), degree if command.sh_degree is None else command.sh_degree)
     if wanted < degree:
         print(f"SH degrees above {wanted} left out: {scene.name} has {degree}.")
-    save_splats(out, splats, sh_degree=wanted)
+    antialiased = antialiased if command.antialiased is None else command.antialiased
+    if antialiased and not marks_antialiased(out):
+        print(
+            f"{out.name} has no place to say that it was trained with anti-aliasing: give --antialiased to render it."
+        )
+    save_splats(out, splats, sh_degree=wanted, antialiased=antialiased)
     print(f"{len(splats.means):,} splats of SH degree {wanted} in {out}, {out.stat().st_size:,} bytes.")

@@ -12,7 +12,7 @@ from jaxsplat.io.compressed_ply import save_compressed_ply
 from jaxsplat.io.dot_splat import read_dot_splat, save_dot_splat
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import read_ply, save_ply
-from jaxsplat.io.sog import META, read_sog
+from jaxsplat.io.sog import META, read_sog, save_sog
 from jaxsplat.io.spz import read_spz, save_spz
 from jaxsplat.types import Splats
 
@@ -20,18 +20,20 @@ _READABLE = ".ply, compressed .ply, .splat, .spz and .sog"
 
 
 class _Format(NamedTuple):
-    """How scenes of a suffix are written, and the highest SH degree that the format has a place for."""
+    """How scenes of a suffix are written, up to which SH degree, and whether they can be marked as anti-aliased."""
 
     suffix: str
-    save: Callable[[Path | str, Splats], None]
+    save: Callable[..., None]
     degree: int
+    marks_antialiased: bool
 
 
 _FORMATS = (  # the first whose suffix fits
-    _Format(".compressed.ply", save_compressed_ply, 3),
-    _Format(".ply", save_ply, 4),
-    _Format(".splat", save_dot_splat, 0),
-    _Format(".spz", save_spz, 4),
+    _Format(".compressed.ply", save_compressed_ply, 3, False),
+    _Format(".ply", save_ply, 4, False),
+    _Format(".splat", save_dot_splat, 0, False),
+    _Format(".spz", save_spz, 4, True),
+    _Format(".sog", save_sog, 3, True),
 )
 
 
@@ -77,13 +79,14 @@ def read_splats(path: Path | str) -> SplatFile:
     raise InputError(f"{path}: begins with {start!r}, which is no known format of splats ({_READABLE})")
 
 
-def save_splats(path: Path | str, splats: Splats, *, sh_degree: int | None = None) -> None:
-    """Writes splats; the ending (.ply, .compressed.ply, .splat, .spz) says the format. Only .ply keeps every bit.
+def save_splats(path: Path | str, splats: Splats, *, sh_degree: int | None = None, antialiased: bool = False) -> None:
+    """Writes splats; the ending (.ply, .compressed.ply, .splat, .spz, .sog) says the format. Only .ply keeps every bit.
 
     Args:
       path: file to write, whole or not at all.
       splats: N rows, no batch axes.
       sh_degree: coefficients of higher degrees are left out; None keeps all.
+      antialiased: whether they were trained with anti-aliasing; only .spz and .sog have a place to say so.
 
     Raises:
       InputError: where the ending is unknown, or the format has no place for what the splats hold.
@@ -103,12 +106,20 @@ def save_splats(path: Path | str, splats: Splats, *, sh_degree: int | None = Non
             f"{path}: the format {form.suffix} holds SH up to degree {form.degree}, the splats have degree {degree}; "
             f"give sh_degree={form.degree} to leave the rest out"
         )
-    form.save(path, splats)
+    if form.marks_antialiased:
+        form.save(path, splats, antialiased=antialiased)
+    else:
+        form.save(path, splats)
 
 
 def highest_sh_degree(path: Path | str) -> int:
     """Highest SH degree that the format of a file of this name has a place for; InputError for unknown endings."""
     return _format_of(path).degree
+
+
+def marks_antialiased(path: Path | str) -> bool:
+    """Whether a file of this name can say that splats were trained with anti-aliasing."""
+    return _format_of(path).marks_antialiased
 
 
 def sh_degree_of(splats: Splats) -> int:
@@ -122,4 +133,4 @@ def _format_of(path: Path | str) -> _Format:
         if name.endswith(form.suffix):
             return form
     known = ", ".join(form.suffix for form in _FORMATS)
-    raise InputError(f"{path}: a file of splats must end in one of {known} (.sog can be read, not written)")
+    raise InputError(f"{path}: a file of splats must end in one of {known}")

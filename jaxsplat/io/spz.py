@@ -66,15 +66,11 @@ def read_spz(path: Path | str, data: bytes) -> SplatFile:
         sh_dc=(_bytes(parts["colors"], header.count, 3) - 127.5) / _COLOR_SCALE,
         sh_rest=(sh - 128.0) / 128.0 * _sh_signs(sh.shape[1]),
     )
-    notes = []
-    if header.flags & _ANTIALIASED:
-        notes.append("Trained with anti-aliasing: render with --antialiased.")
-    if header.flags & _EXTENSIONS:
-        notes.append("Extensions of other programs.")
-    return SplatFile(to_splats(rows), f"SPZ version {header.version}", tuple(notes))
+    notes = ("Extensions of other programs.",) if header.flags & _EXTENSIONS else ()
+    return SplatFile(to_splats(rows), f"SPZ version {header.version}", notes, bool(header.flags & _ANTIALIASED))
 
 
-def save_spz(path: Path | str, splats: Splats) -> None:
+def save_spz(path: Path | str, splats: Splats, *, antialiased: bool = False) -> None:
     """Writes an .spz file of version 3, which every reader knows.
 
     SH coefficients are rounded to 1/128 and clamped to -1..1, base colours clamped to -2.8..3.2 (red, green and blue
@@ -83,6 +79,7 @@ def save_spz(path: Path | str, splats: Splats) -> None:
     Args:
       path: file to write, whole or not at all.
       splats: N rows, no batch axes.
+      antialiased: whether they were trained with anti-aliasing.
 
     Raises:
       InputError: where rows are not finite, have no rotation, or are further away than 2^23.
@@ -117,7 +114,7 @@ def save_spz(path: Path | str, splats: Splats) -> None:
         words,
         to_bytes(rest * _sh_signs(rest.shape[1]) * 128.0 + 128.0),
     ]
-    header = _HEADER.pack(_MAGIC, 3, count, degree, bits, 0, 0)
+    header = _HEADER.pack(_MAGIC, 3, count, degree, bits, _ANTIALIASED if antialiased else 0, 0)
     with atomic_write(path) as file:
         file.write(gzip.compress(b"".join([header, *(part.tobytes() for part in parts)]), mtime=0))
 

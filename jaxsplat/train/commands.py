@@ -19,15 +19,16 @@ from jaxsplat.io.commands import Convert, Export, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.sog import META
-from jaxsplat.io.splats import load_splats
+from jaxsplat.io.splats import read_splats
 from jaxsplat.io.video import check_video_name, save_video
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import MCMC, Default, Fixed
+from jaxsplat.train.cameras import aligned_capture, with_cameras
 from jaxsplat.train.config import TrainConfig
-from jaxsplat.train.evaluate import as_json, evaluate, picture_name, save_pictures
+from jaxsplat.train.evaluate import aligned_note, as_json, evaluate, picture_name, save_pictures
 from jaxsplat.train.path import Flight, camera_path
 from jaxsplat.train.render import make_renderer
-from jaxsplat.train.run import PICTURES, SPLATS, Existing, saved_settings, train_capture
+from jaxsplat.train.run import CAMERAS, METRICS, PICTURES, SPLATS, Existing, saved_settings, train_capture
 from jaxsplat.viewer.command import HOST, PORT, TrainingViewer, serve
 from jaxsplat.viewer.frame import Up
 
@@ -117,14 +118,14 @@ class Render:
     background: tuple[float, float, float] | None = None
     """Colour in 0..1; by default that of the training, or black."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
         if self.video is not None:
             check_video_name(self.video)
         ply, trained = _scene(self.scene)
-        splats = load_splats(ply)
+        splats, _, _, antialiased = read_splats(ply)
         cameras = load_cameras(self.cameras, downscale=self.downscale)
         if self.path:
             cameras = camera_path(cameras, self.path, flight=self.flight)
@@ -132,7 +133,7 @@ class Render:
             width=cameras.width,
             height=cameras.height,
             background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
-            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), antialiased),
         )
         frames = []
         for name, viewmat, K in zip(cameras.names, cameras.viewmats, cameras.Ks, strict=True):
@@ -157,7 +158,9 @@ class Eval:
     out: Path | None = None
     """Folder for metrics.json and the pictures."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
+    align_steps: int = 0
+    """Also say how good the views are after so many steps that move each of their cameras to its best place."""
 
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
@@ -172,13 +175,22 @@ class Eval:
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
         )
-        splats = load_splats(ply)
-        evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))
+        if self.capture is None and (ply.parent / CAMERAS).is_file():
+            capture = with_cameras(capture, ply.parent / CAMERAS)
+        splats, _, _, antialiased = read_splats(ply)
+        antialiased = _first(self.antialiased, trained.get("antialiased"), antialiased)
+        evaluation = evaluate(splats, capture, antialiased=antialiased)
         for view in evaluation.views:
             print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
         print(f"Mean of {len(evaluation.views)} views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f}")
+        figures = {"splats": len(splats.means), **as_json(evaluation)}
+        if self.align_steps > 0:
+            moved = aligned_capture(splats, capture, steps=self.align_steps, antialiased=antialiased)
+            moved = evaluate(splats, moved, antialiased=antialiased)
+            figures["aligned"] = {"steps": self.align_steps, **as_json(moved)}
+            print(aligned_note(moved, self.align_steps))
         if self.out is not None:
-            save_json(self.out / "metrics.json", {"splats": len(splats.means), **as_json(evaluation)})
+            save_json(self.out / METRICS, figures)
             save_pictures(self.out / PICTURES, evaluation, capture)
         return 0
 
@@ -196,7 +208,7 @@ class View:
     background: tuple[float, float, float] | None = None
     """Colour in 0..1; by default that of the training, or black."""
     antialiased: bool | None = None
-    """Whether to render with anti-aliasing compensation; by default as in the training, or not."""
+    """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
     port: int = PORT
     """Port to listen on; the next free one where it is in use."""
     host: str = HOST
@@ -205,11 +217,12 @@ class View:
     def __call__(self) -> int:
         """Runs the command until it is interrupted; returns the exit code."""
         ply, trained = _scene(self.scene)
+        splats, _, _, antialiased = read_splats(ply)
         serve(
-            load_splats(ply),
+            splats,
             self.cameras,
             background=_first(self.background, trained.get("background"), (0.0, 0.0, 0.0)),
-            antialiased=_first(self.antialiased, trained.get("antialiased"), False),
+            antialiased=_first(self.antialiased, trained.get("antialiased"), antialiased),
             up=self.up,
             host=self.host,
             port=self.port,

@@ -79,6 +79,7 @@ class TrainConfig:
             "depth_weight": self.depth_weight,
             "cameras.pose_rate": self.cameras.pose_rate,
             "cameras.intrinsics_rate": self.cameras.intrinsics_rate,
+            "cameras.align_steps": self.cameras.align_steps,
             "appearance.rate": self.appearance.rate,
         }
         for name, value in weights.items():

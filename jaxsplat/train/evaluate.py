@@ -121,3 +121,11 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
     """The figures as JSON values."""
     views = [view._asdict() for view in evaluation.views]
     return {"psnr": evaluation.psnr, "ssim": evaluation.ssim, "views": views}
+
+
+def aligned_note(evaluation: Evaluation, steps: int) -> str:
+    """What an evaluation with aligned cameras came to, as a sentence."""
+    return (
+        f"With each held-out camera aligned to the scene in {steps} steps: PSNR {evaluation.psnr:.2f} dB, "
+        f"SSIM {evaluation.ssim:.4f}."
+    )

@@ -96,8 +96,8 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     if config.views_per_step > len(viewmats):
         raise InputError(f"views_per_step is {config.views_per_step}, but there are {len(viewmats)} training views")
     if config.depth_weight:
-        if capture.points is None:
-            raise InputError("depth_weight needs a capture with sparse points, and this one has none")
+        if capture.points is None and capture.depths is None:
+            raise InputError("depth_weight needs a capture with sparse points or maps of depths, and this one has none")
         height, width = images.shape[1:3]
         if capture.depths is None:
             depths = sparse_depths(cloud.points, viewmats, Ks, width=width, height=height)

@@ -23,11 +23,14 @@ class CameraRefinement:
       intrinsics_rate: of the focal lengths (relative) and the principal point (fraction of the picture), which all
         views share; 0 keeps them. Usual: 1e-4.
       decay: weight of the squared corrections in the loss.
+      align_steps: steps in which each held-out camera is then moved to where the scene shows its photograph best, for
+        a second set of figures; 0 for none. Usual: 100.
     """
 
     pose_rate: float = 0.0
     intrinsics_rate: float = 0.0
     decay: float = 1e-6
+    align_steps: int = 0
 
     def on(self) -> bool:
         """Whether anything is learned."""

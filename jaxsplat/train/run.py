@@ -20,12 +20,12 @@ from jaxsplat.data.capture import Capture, load_capture
 from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
 from jaxsplat.io.files import InputError, load_json, save_json
 from jaxsplat.io.ply import save_ply
+from jaxsplat.train.cameras import aligned_capture, cameras_as_json, learned_capture
 from jaxsplat.train.checkpoint import load_checkpoint, load_settings, save_checkpoint, stored_rows
 from jaxsplat.train.config import TrainConfig
-from jaxsplat.train.evaluate import Evaluation, as_json, evaluate, save_pictures
+from jaxsplat.train.evaluate import Evaluation, aligned_note, as_json, evaluate, save_pictures
 from jaxsplat.train.history import History, load_rows, save_rows
 from jaxsplat.train.loop import Job, Summary, prepare, train_steps, world_splats
-from jaxsplat.train.poses import refined_intrinsics, refined_viewmats
 from jaxsplat.train.progress import Progress
 from jaxsplat.train.report import save_report
 from jaxsplat.train.state import TrainState, with_rows
@@ -114,25 +114,7 @@ def train_capture(
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
-    splats = world_splats(state, job.normalization)
-    save_ply(out / SPLATS, splats)
-    evaluation = evaluate(splats, capture, antialiased=config.antialiased, backend=config.backend)
-    save_pictures(out / PICTURES, evaluation, capture)
-    figures = as_json(evaluation)
-    save_json(out / METRICS, {"steps": int(state.step), "splats": int(state.num_splats), "seconds": seconds, **figures})
-    if state.extras is not None and state.extras.values.cameras is not None:
-        save_json(out / CAMERAS, learned_cameras(state, job, capture))
-    save_report(
-        out / REPORT,
-        title=f"{path.resolve().stem}: {len(splats.means):,} splats after {int(state.step):,} steps",
-        evaluation=evaluation,
-        capture=capture,
-        splats=splats,
-        rows=history.rows,
-        settings=settings,
-        seconds=history.rows[-1].seconds if history.rows else seconds,
-        notes=(*capture.notes, *job.notes),
-    )
+    evaluation = _finish(state, job, capture, config, out, settings, history, seconds, tell)
     if denied := sum(row.denied for row in history.rows):
         tell(f"The cap of {config.strategy.cap:,} splats denied {denied:,} new ones; --cap raises it.")
     tell(
@@ -140,6 +122,49 @@ def train_capture(
         f"{int(state.num_splats):,} splats, {seconds:.0f} s of training. Results in {out}."
     )
     return Result(evaluation, seconds)
+
+
+def _finish(
+    state: TrainState,
+    job: Job,
+    capture: Capture,
+    config: TrainConfig,
+    out: Path,
+    settings: dict[str, Any],
+    history: History,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> Evaluation:
+    """Writes the splats and everything that is judged by the held-out views."""
+    splats = world_splats(state, job.normalization)
+    save_ply(out / SPLATS, splats)
+    look = {"antialiased": config.antialiased, "backend": config.backend}
+    if state.extras is not None and state.extras.values.cameras is not None:
+        capture = learned_capture(capture, state.extras.values.cameras, job.normalization)
+        save_json(out / CAMERAS, cameras_as_json(capture.cameras))
+    evaluation = evaluate(splats, capture, **look)
+    save_pictures(out / PICTURES, evaluation, capture)
+    figures = {"steps": int(state.step), "splats": int(state.num_splats), "seconds": seconds, **as_json(evaluation)}
+    notes = [*capture.notes, *job.notes]
+    if steps := config.cameras.align_steps:
+        moved = evaluate(splats, aligned_capture(splats, capture, steps=steps, **look), **look)
+        figures["aligned"] = {"steps": steps, **as_json(moved)}
+        notes.append(aligned_note(moved, steps))
+        tell(notes[-1])
+    save_json(out / METRICS, figures)
+    title = Path(settings["capture"]).stem
+    save_report(
+        out / REPORT,
+        title=f"{title}: {len(splats.means):,} splats after {int(state.step):,} steps",
+        evaluation=evaluation,
+        capture=capture,
+        splats=splats,
+        rows=history.rows,
+        settings=settings,
+        seconds=history.rows[-1].seconds if history.rows else seconds,
+        notes=notes,
+    )
+    return evaluation
 
 
 def _train(
@@ -205,22 +230,6 @@ def _resumed(out: Path, first: TrainState, config: TrainConfig) -> TrainState:
     if config.strategy.grows and rows > first.splats.means.shape[0]:
         first = with_rows(first, rows, config)
     return load_checkpoint(out / CHECKPOINT, first)
-
-
-def learned_cameras(state: TrainState, job: Job, capture: Capture) -> dict[str, Any]:
-    """The corrected training cameras as JSON values, in the world of the capture."""
-    deltas = state.extras.values.cameras if state.extras is not None else None
-    assert deltas is not None
-    cameras = capture.cameras
-    moved = np.asarray(refined_viewmats(job.views.viewmats, deltas.rotations, deltas.translations), np.float64)
-    moved[:, :3, 3] = moved[:, :3, 3] * job.normalization.scale - moved[:, :3, :3] @ job.normalization.center
-    Ks = refined_intrinsics(job.views.Ks, deltas.log_focals, deltas.centers, width=cameras.width, height=cameras.height)
-    names = [name for name, held_out in zip(cameras.names, capture.held_out, strict=True) if not held_out]
-    views = [
-        {"name": name, "viewmat": viewmat.tolist(), "K": np.asarray(K, np.float64).tolist()}
-        for name, viewmat, K in zip(names, moved, Ks, strict=True)
-    ]
-    return {"width": cameras.width, "height": cameras.height, "views": views}
 
 
 @contextlib.contextmanager

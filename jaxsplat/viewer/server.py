@@ -31,6 +31,9 @@ _MOVING_SHRINK = 2
 
 _FOV = math.radians(50.0)
 _ANYWHERE = "(free)"
+_FRUSTUM, _FRUSTUM_COLOR = 0.06, (240, 170, 40)
+"""Length of a camera's pyramid, in units of the cameras' distance from the middle of the scene, and its colour."""
+
 _QUALITY = {True: 70, False: 92}
 
 
@@ -94,6 +97,7 @@ class Viewer:
         self._clients: dict[int, _Client] = {}
         self._changed = threading.Condition()
         self._closed = self._paused = False
+        self._frustums: list[viser.CameraFrustumHandle] = []
         with _quiet():
             self._server = viser.ViserServer(host=host, port=port, label="jaxsplat", verbose=False)
         self.url = f"http://{host}:{self._server.get_port()}"
@@ -138,6 +142,7 @@ class Viewer:
         means = rows.means[drawable(rows)].astype(np.float64)
         if not len(means):
             means = np.zeros((1, 3))
+        self._middle = np.median(means, 0)
         view = self._server.initial_camera
         upward = _AXES[up or "-y"]
         if self._cameras is not None:
@@ -148,11 +153,10 @@ class Viewer:
             view.position = pose[:3, 3]
             view.look_at = pose[:3, 3] + _radius(means, pose[:3, 3]) * pose[:3, 2]
         else:
-            middle = np.median(means, 0)
             aside = np.roll(np.abs(upward), 1)
             view.fov = _FOV
-            view.position = middle + 3.0 * _radius(means, middle) * (0.3 * upward - aside)
-            view.look_at = middle
+            view.position = self._middle + 3.0 * _radius(means, self._middle) * (0.3 * upward - aside)
+            view.look_at = self._middle
         view.up = upward
         self._server.scene.set_up_direction((float(upward[0]), float(upward[1]), float(upward[2])))
 
@@ -181,6 +185,8 @@ class Viewer:
         if self._cameras is not None:
             camera = gui.add_dropdown("Camera", [_ANYWHERE, *self._cameras.names])
             camera.on_update(lambda event: self._go_to(event.client, camera.value))
+            shown = gui.add_checkbox("Show cameras", False)
+            shown.on_update(lambda _: self._show_frustums(shown.value))
         if can_pause:
             pause = gui.add_checkbox("Pause training", False)
 
@@ -195,11 +201,32 @@ class Viewer:
         if client is None or self._cameras is None or name == _ANYWHERE:
             return
         index = self._cameras.names.index(name)
-        pose = np.linalg.inv(self._cameras.viewmats[index].astype(np.float64))
         with client.atomic():
             client.camera.fov = self._fov(index)
-            client.camera.wxyz = viser.transforms.SO3.from_matrix(pose[:3, :3]).wxyz
-            client.camera.position = pose[:3, 3]
+            client.camera.wxyz, client.camera.position = self._pose(index)
+
+    def _show_frustums(self, visible: bool) -> None:
+        """Shows where the cameras of the capture stand, or hides them; a click on one goes there."""
+        assert self._cameras is not None
+        if not self._frustums:  # made when first asked for: there may be thousands
+            places = np.stack([self._pose(index)[1] for index in range(len(self._cameras.names))])
+            size = _FRUSTUM * _radius(places, self._middle)
+            for index, name in enumerate(self._cameras.names):
+                wxyz, position = self._pose(index)
+                frustum = self._server.scene.add_camera_frustum(
+                    f"/cameras/{index}", fov=self._fov(index), aspect=self._cameras.width / self._cameras.height,
+                    scale=size, color=_FRUSTUM_COLOR, wxyz=wxyz, position=position,
+                )  # fmt: skip
+                frustum.on_click(lambda event, name=name: self._go_to(event.client, name))
+                self._frustums.append(frustum)
+        for frustum in self._frustums:
+            frustum.visible = visible
+
+    def _pose(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rotation wxyz from a camera of the capture to the world, and its place."""
+        assert self._cameras is not None
+        pose = np.linalg.inv(self._cameras.viewmats[index].astype(np.float64))
+        return viser.transforms.SO3.from_matrix(pose[:3, :3]).wxyz, pose[:3, 3]
 
     def _connected(self, handle: viser.ClientHandle) -> None:
         with self._changed:

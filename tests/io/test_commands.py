@@ -1,6 +1,8 @@
 """convert, info and export on the command line."""
 
 import os
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -50,6 +52,27 @@ def test_info_says_what_a_file_holds(scene, capsys):
         assert words in printed
 
 
+def test_the_mark_of_anti_aliasing_is_carried_over_or_said_to_be_lost(scene, tmp_path, capsys):
+    def converted(source, name, *more):
+        assert main(["convert", str(source), str(tmp_path / name), *more]) == 0
+        assert main(["info", str(tmp_path / name)]) == 0
+        return capsys.readouterr().out
+
+    assert "Trained with anti-aliasing.\n" in converted(scene, "a.spz", "--antialiased", "True")
+    assert "Trained with anti-aliasing.\n" in converted(tmp_path / "a.spz", "b.sog")
+    assert "anti-aliasing" not in converted(tmp_path / "b.sog", "c.sog", "--antialiased", "False")
+    assert "b.ply has no place to say that it was trained with anti-aliasing" in converted(tmp_path / "b.sog", "b.ply")
+
+
+def test_a_reader_that_goes_away_gets_no_traceback(scene):
+    command = [sys.executable, "-m", "jaxsplat", "info", str(scene)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
 def test_export_says_how_many_were_dropped(scene, tmp_path, capsys):
     splats = load_splats(scene)
     save_splats(scene, splats._replace(means=splats.means.at[0].set(jnp.nan)))
@@ -82,7 +105,7 @@ def test_export_makes_a_scene_fit_for_a_compact_format(scene, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["convert", "nowhere.ply", "out.spz"], "nowhere.ply: no such file"),
-        (["convert", "in.ply", "out.sog"], "out.sog: a file of splats must end in one of"),
+        (["convert", "in.ply", "out.obj"], "out.obj: a file of splats must end in one of"),
         (["convert", "in.ply", "out.ply", "--sh-degree", "5"], "--sh-degree must be 0 to 4, got 5"),
         (["export", "in.ply", "out.ply", "--prune.min-opacity", "2"], "min_opacity must lie in 0..1"),
         (["info", "bad.ply"], "bad.ply: no splats, perhaps a mesh"),

@@ -5,14 +5,17 @@ import json
 import shutil
 import zipfile
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 from scipy.spatial import KDTree
 
 from jaxsplat.io.files import InputError
-from jaxsplat.io.splats import load_splats, read_splats
+from jaxsplat.io.splats import load_splats, read_splats, save_splats
 from tests.data import shared
+from tests.io.compare import assert_near, taken
+from tests.train.scenes import random_splats
 
 
 @pytest.fixture
@@ -57,8 +60,8 @@ def test_every_value_of_a_small_scene_is_where_the_format_puts_it(tmp_path):
         archive.writestr("meta.json", json.dumps(meta))
         for name, values in pixels.items():
             archive.writestr(name, webp(np.array(values)))
-    splats, form, notes = read_splats(tmp_path / "a.sog")
-    assert form == "SOG version 2" and "anti-aliasing" in notes[0]
+    splats, form, notes, antialiased = read_splats(tmp_path / "a.sog")
+    assert form == "SOG version 2" and antialiased and not notes
     e = np.e - 1
     y = np.expm1(2 * 32769 / 65535)
     np.testing.assert_allclose(splats.means, [[e, 0, 0], [-e, y, 0], [-e, 0, 0]], rtol=1e-5)
@@ -137,3 +140,64 @@ def test_a_truncated_bundle_and_a_bundle_of_something_else_are_refused(tmp_path)
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(InputError, match="meta.json is no JSON"):
         load_splats(tmp_path)
+
+
+def in_order_of(means, other):
+    """The row of `other` that is nearest to each of `means`, once each."""
+    rows = KDTree(np.asarray(other)).query(np.asarray(means))[1]
+    assert len(set(rows.tolist())) == len(rows)
+    return rows
+
+
+@pytest.mark.parametrize("rest", [0, 3, 8, 15])
+def test_what_is_written_is_read_again_within_half_a_step(tmp_path, rest):
+    splats = random_splats(200, rest=rest)
+    save_splats(tmp_path / "a.sog", splats)
+    found = load_splats(tmp_path / "a.sog")
+    found = taken(found, in_order_of(splats.means, found.means))
+    assert_near(
+        splats, found, means=2e-4, quats=0.015, log_scales=0.01, logit_opacities=0.502 / 255, sh_dc=0.03, sh_rest=0.006
+    )
+
+
+def test_few_different_values_survive_exactly_and_bytes_do_not_depend_on_the_run(tmp_path):
+    splats = random_splats(90, rest=3)
+    levels = jnp.linspace(-1.0, 1.0, 200)
+    splats = splats._replace(
+        log_scales=levels[jnp.arange(270) % 200].reshape(90, 3) - 3,
+        sh_dc=levels[jnp.arange(270) % 190].reshape(90, 1, 3),
+        sh_rest=levels[jnp.arange(810) % 180].reshape(90, 3, 3),
+    )
+    for name in ("a.sog", "b.sog"):
+        save_splats(tmp_path / name, splats)
+    assert (tmp_path / "a.sog").read_bytes() == (tmp_path / "b.sog").read_bytes()
+    found = load_splats(tmp_path / "a.sog")
+    found = taken(found, in_order_of(splats.means, found.means))
+    assert_near(splats, found, means=2e-4, quats=0.015, logit_opacities=0.502 / 255)
+
+
+def test_transparent_splats_keep_their_colors(tmp_path):
+    splats = random_splats(9, rest=0)._replace(logit_opacities=jnp.full(9, -jnp.inf))
+    save_splats(tmp_path / "a.sog", splats)
+    found = load_splats(tmp_path / "a.sog")
+    np.testing.assert_array_equal(taken(found, in_order_of(splats.means, found.means)).sh_dc, splats.sh_dc)
+
+
+def test_no_splats_and_one_are_files_too(tmp_path):
+    for count in (0, 1):
+        splats = random_splats(count)
+        save_splats(tmp_path / f"{count}.sog", splats)
+        assert_near(
+            splats,
+            load_splats(tmp_path / f"{count}.sog")._replace(sh_rest=splats.sh_rest),
+            quats=0.015,
+            logit_opacities=0.502 / 255,
+        )
+
+
+def test_a_real_bundle_is_written_again_with_the_same_values(tmp_path):
+    splats = load_splats(shared("data/splats/playbot_5_0_sog"))
+    save_splats(tmp_path / "a.sog", splats)
+    found = load_splats(tmp_path / "a.sog")
+    again = taken(found, in_order_of(splats.means, found.means))
+    assert_near(splats, again, means=1e-5, quats=0.015, log_scales=1e-5, logit_opacities=1e-6, sh_dc=1e-6, sh_rest=1e-6)

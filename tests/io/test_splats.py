@@ -10,7 +10,7 @@ from tests.data import shared
 from tests.io.compare import taken
 from tests.train.scenes import random_splats, trees_equal
 
-COMPACT = ["a.spz", "a.splat", "a.compressed.ply"]
+COMPACT = ["a.spz", "a.splat", "a.compressed.ply", "a.sog"]
 
 
 @pytest.mark.parametrize("name", ["a.ply", *COMPACT])
@@ -49,9 +49,9 @@ def test_missing_files_and_folders_of_something_else_are_named(tmp_path):
 
 def test_unknown_endings_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(
-        InputError, match=r"a.sog: a file of splats must end in one of .compressed.ply, .ply, .splat, .spz"
+        InputError, match=r"a.obj: a file of splats must end in one of .compressed.ply, .ply, .splat, .spz, .sog"
     ):
-        save_splats(tmp_path / "a.sog", random_splats(5))
+        save_splats(tmp_path / "a.obj", random_splats(5))
     assert not list(tmp_path.iterdir())
 
 
@@ -116,9 +116,18 @@ def test_formats_convert_into_each_other(tmp_path):
     splats = taken(load_splats(shared("data/splats/train-1000.ply")), np.arange(50))
     path = tmp_path / "0.ply"
     save_splats(path, splats)
-    for name in ("1.spz", "2.compressed.ply", "3.splat", "4.ply"):
+    for name in ("1.spz", "2.compressed.ply", "3.sog", "4.splat", "5.ply"):
         save_splats(tmp_path / name, load_splats(path), sh_degree=0)
         path = tmp_path / name
     found = load_splats(path)
     assert found.means.shape == (50, 3)
     np.testing.assert_allclose(np.sort(found.means, 0), np.sort(splats.means, 0), atol=0.03)
+
+
+@pytest.mark.parametrize("name", ["a.spz", "a.sog"])
+def test_the_mark_of_anti_aliasing_survives_where_it_has_a_place(tmp_path, name):
+    for antialiased in (True, False):
+        save_splats(tmp_path / name, random_splats(3), antialiased=antialiased)
+        assert read_splats(tmp_path / name).antialiased == antialiased
+    save_splats(tmp_path / "a.ply", random_splats(3), antialiased=True)
+    assert not read_splats(tmp_path / "a.ply").antialiased

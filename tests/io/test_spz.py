@@ -101,8 +101,10 @@ def test_turning_the_axes_turns_the_harmonics():
 
 def test_what_else_the_file_says_is_told(tmp_path):
     body = bytes(9) + bytes([255]) + bytes([128] * 6) + bytes(4)
-    notes = loaded(tmp_path, gzip.compress(header(flags=3) + body)).notes
-    assert notes == ("Trained with anti-aliasing: render with --antialiased.", "Extensions of other programs.")
+    found = loaded(tmp_path, gzip.compress(header(flags=3) + body))
+    assert found.antialiased and found.notes == ("Extensions of other programs.",)
+    found = loaded(tmp_path, gzip.compress(header(flags=0) + body))
+    assert not found.antialiased and not found.notes
 
 
 @pytest.mark.parametrize(

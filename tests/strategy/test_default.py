@@ -178,14 +178,14 @@ def test_a_reset_lowers_opacities_that_are_still_drawn_and_clears_only_their_mom
 
 
 def test_refinements_and_resets_come_in_their_window_and_never_at_step_zero():
-    settings = Default(refine_start=0.0, refine_stop=0.5, refine_every=10, reset_every=0.25)
+    settings = Default(refine_start=0, refine_stop=0.5, refine_every=10, reset_every=25)
     due = [step for step in range(100) if bool(settings.is_due(jnp.asarray(step), steps=100))]
     assert due == [10, 20, 25, 30, 40]
     assert [s for s in range(100) if bool(settings._resets(jnp.asarray(s), 100))] == [25]
 
 
 def test_no_refinement_follows_a_reset_within_the_pause():
-    settings = Default(cap=40, refine_start=0.0, refine_every=10, reset_every=0.2, pause_after_reset=15)
+    settings = Default(cap=40, refine_start=0, refine_every=10, reset_every=20, pause_after_reset=15)
     splats, count = scene()
 
     def grown(step):

@@ -146,7 +146,7 @@ def test_the_gradient_of_several_views_is_the_mean_of_those_of_each():
 ALL = TrainConfig(
     steps=8, sh_degree=1, seed=3, views_per_step=2, difference="huber", depth_weight=0.1, random_background=True,
     visible_adam=True, rates=LearningRates(schedule=Schedule("cosine", warmup=0.2)),
-    strategy=Default(cap=400, refine_start=0.0, refine_stop=0.9, refine_every=4, grow_gradient=1e-6, absgrad=True),
+    strategy=Default(cap=400, refine_start=0, refine_stop=0.9, refine_every=4, grow_gradient=1e-6, absgrad=True),
     regularizers=Regularizers(opacity=0.01, scale=0.01, anisotropy=0.01),
     cameras=CameraRefinement(1e-3, 1e-3), appearance=Appearance("bilateral", grid=(2, 3, 4)),
 )  # fmt: skip

@@ -117,6 +117,32 @@ def test_the_switch_pauses_whoever_waits(viewer, page):
     thread.join()
 
 
+def test_cameras_are_shown_on_demand_and_a_click_on_one_goes_there():
+    viewmats = np.tile(np.eye(4, dtype=np.float32), (2, 1, 1))
+    viewmats[1, :3, 3] = -0.6, 0.3, -2.5
+    cameras = two_cameras()._replace(names=("first", "in front"), viewmats=viewmats)
+
+    def orange(picture):
+        red, green, blue = picture[250:360, 640:745].astype(int).transpose(2, 0, 1)
+        return np.argwhere((red > 150) & (green > 80) & (green < 200) & (blue < 90))
+
+    with (
+        Viewer(three_splats(), cameras=cameras, port=8700) as viewer,
+        open_page(viewer.url, width=WIDTH, height=HEIGHT) as page,
+    ):
+        before = page.wait_for(lambda picture: hues(picture, *MIDDLE) == ["red", "green", "blue", "black"])
+        assert not len(orange(before))
+        wait_until(lambda: page.run(f"!!{element('Show cameras')}"), "the switch")
+        page.run(f"{element('Show cameras')}.click()")
+        shown = page.wait_for(lambda picture: len(orange(picture)) > 20)
+        y, x = orange(shown)[len(orange(shown)) // 2]
+        page.drag((640 + int(x), 250 + int(y)), (640 + int(x), 250 + int(y)), steps=1)
+        page.wait_for(lambda picture: hues(picture, (308, 496)) == ["red"])
+        page.run(f"{element('Show cameras')}.click()")
+        wait_until(lambda: not any(frustum.visible for frustum in viewer._frustums), "hidden cameras")
+        assert page.errors == []
+
+
 def test_a_port_in_use_is_stepped_over_and_closing_ends_a_pause():
     with Viewer(three_splats(), port=8600) as first, Viewer(three_splats(), port=8600) as second:
         assert first.url != second.url and second.url.startswith("http://127.0.0.1:")

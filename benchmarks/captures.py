@@ -1,0 +1,106 @@
+"""Strategies against a fixed set of splats on real captures: `python -m benchmarks.captures FOLDER --out RESULTS`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.trainings import Training, measure
+from jaxsplat.data import load_cameras
+from jaxsplat.data.capture import Cameras
+from jaxsplat.io.files import InputError
+
+STRATEGIES = ("fixed", "default", "mcmc")
+HEAD = (
+    "capture",
+    "strategy",
+    "PSNR, dB",
+    "over fixed",
+    "SSIM",
+    "splats",
+    "seconds",
+    "processor seconds",
+    "memory, GiB",
+)
+
+
+def main() -> int:
+    """Train every capture of a folder with each strategy, with the same settings, and print a table.
+
+    Returns:
+      The exit status: 1 where the folder holds no capture.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.captures", description=__doc__)
+    parser.add_argument("folder", type=Path, help="every capture below it is trained")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results and of captures.json")
+    parser.add_argument("--only", nargs="+", help="names of captures; default: all")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--points", type=int, default=10_000, help="first splats of captures without points")
+    parser.add_argument("--cap", type=int, default=30_000, help="most splats")
+    parser.add_argument("--longest", type=int, default=500, help="pictures are halved until no side is longer")
+    arguments = parser.parse_args()
+    found = captures(arguments.folder, arguments.longest)
+    chosen = {path: case for path, case in found.items() if not arguments.only or path.name in arguments.only}
+    if not chosen:
+        parser.error(f"{arguments.folder}: holds no capture" + (f" of {arguments.only}" if arguments.only else ""))
+    settings = ("--steps", arguments.steps, "--initial-points", arguments.points, "--cap", arguments.cap)
+    trainings = [
+        Training(
+            f"{path.name}/{strategy}",
+            path,
+            (*map(str, settings), "--downscale", str(downscale), "--strategy", strategy),
+        )
+        for path, (downscale, _) in chosen.items()
+        for strategy in STRATEGIES
+    ]
+    figures = measure(trainings, arguments.out, arguments.out / "captures.json")
+    print("\n".join(rows(chosen, figures)))
+    return 0
+
+
+def captures(folder: Path, longest: int) -> dict[Path, tuple[int, Cameras]]:
+    """Find the captures right below a folder, and by how much their pictures are to be shrunk.
+
+    Args:
+      folder: to look in.
+      longest: side of a picture in pixels; a power of two shrinks larger ones.
+
+    Returns:
+      For each capture the factor and the cameras of pictures of that size.
+    """
+    found = {}
+    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        downscale = 1
+        try:
+            cameras = load_cameras(path)
+            while max(cameras.width, cameras.height) > longest:
+                downscale *= 2
+                cameras = load_cameras(path, downscale=downscale)
+        except InputError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        found[path] = (downscale, cameras)
+    return found
+
+
+def rows(chosen: dict[Path, tuple[int, Cameras]], figures: dict[str, dict[str, Any]]) -> list[str]:
+    """Lay the figures out as a markdown table, with the gain of each strategy over the fixed set."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    for path, (_, cameras) in chosen.items():
+        base = figures[f"{path.name}/fixed"]["psnr"]
+        for strategy in STRATEGIES:
+            run = figures[f"{path.name}/{strategy}"]
+            name = f"{path.name}, {cameras.width}x{cameras.height}, {run['views']} held out"
+            cells = (
+                name if strategy == STRATEGIES[0] else "", strategy, f"{run['psnr']:.2f}",
+                "" if strategy == "fixed" else f"{run['psnr'] - base:+.2f}", f"{run['ssim']:.3f}", f"{run['splats']:,}",
+                f"{run['wall_seconds']:.0f}", f"{run['processor_seconds']:.0f}", f"{run['peak_bytes'] / 2**30:.2f}",
+            )  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
