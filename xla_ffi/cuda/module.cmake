@@ -70,8 +70,8 @@ target_include_directories(_cuda SYSTEM PRIVATE ${JAXSPLAT_XLA_INCLUDE_DIR} ${CU
 target_compile_definitions(_cuda PRIVATE $<IF:$<COMPILE_LANGUAGE:CUDA>,JAXSPLAT_DEVICE,JAXSPLAT_CUDA>)
 # No contraction, as in the other module: the lists of tiles are the same ones.
 target_compile_options(_cuda PRIVATE
-  $<$<COMPILE_LANGUAGE:CXX>:-O3;-Wall;-Wextra>
-  $<$<COMPILE_LANGUAGE:CUDA>:-O3;-fmad=false;-lineinfo;-Xfatbin=-compress-all>)
+  $<$<COMPILE_LANGUAGE:CXX>:-O3;-Wall;-Wextra;-Wno-unknown-pragmas>
+  $<$<COMPILE_LANGUAGE:CUDA>:-O3;-fmad=false;-Xfatbin=-compress-all>)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(_cuda PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
 endif()
