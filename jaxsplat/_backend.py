@@ -28,13 +28,14 @@ def resolve(function: str, backend: str, **arrays: Any) -> Literal["native", "re
     if backend == "reference":
         return "reference"
     platform = _ffi.platform()
-    if not _ffi.available(platform):
+    if not _ffi.available(function, platform):
         message = f"{function}: there is no native module for platform {platform!r}"
         if backend == "native":
             raise ValueError(f'{message}; use backend="auto" or backend="reference".')
         if platform not in _warned:
             _warned.add(platform)
-            warnings.warn(f"{message}; the reference back end is used, which is much slower.", stacklevel=3)
+            hint = _ffi.how_to_build(function, platform)
+            warnings.warn(f"{message}; the reference back end is used, which is much slower.{hint}", stacklevel=3)
         return "reference"
     for name, array in arrays.items():
         if array is not None and array.dtype == jnp.float64:

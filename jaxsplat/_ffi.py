@@ -1,7 +1,8 @@
 """The seam between JAX and the compiled kernels. The only module that touches `jax.ffi`.
 
-The module is a plain shared library with C symbols, so one file serves every version of Python. It is registered under
-versioned names: a changed signature gets a new name, and programs in a persistent cache keep meaning what they meant.
+Each module (`_cpu`, and `_cuda` where it was built) is a plain shared library with C symbols, so one file serves
+every version of Python. Their handlers are registered under versioned names: a changed signature gets a new name, and
+programs in a persistent cache keep meaning what they meant.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _TARGETS = (
     "rasterize_silhouettes_backward",
 )
 
+_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "intersect_tiles")
+"""Functions whose kernels the CUDA module has. The targets have the same names on both platforms."""
+
 
 @functools.cache
 def load() -> ctypes.CDLL:
@@ -52,18 +56,44 @@ def load() -> ctypes.CDLL:
       ImportError: if the module is missing, or was built against a newer XLA than the installed jaxlib has.
         (Registering such a module would keep JAX's CPU back end from starting.)
     """
-    library = ctypes.CDLL(str(_find("_cpu.so")))
+    library = _open("_cpu.so")
+    library.jaxsplat_isa.restype = ctypes.c_char_p
+    _register(library, _TARGETS, "cpu")
+    return library
+
+
+@functools.cache
+def load_cuda() -> bool:
+    """Loads the CUDA module and registers its targets, once. Called only where JAX has a CUDA device.
+
+    Returns:
+      Whether there is such a module: it is built only where there is a CUDA compiler.
+
+    Raises:
+      ImportError: if it was built against a newer XLA than the installed jaxlib has.
+    """
+    if _search("_cuda.so") is None:
+        return False
+    targets = [target for target in _TARGETS if target.startswith(_CUDA_FUNCTIONS)]
+    _register(_open("_cuda.so"), targets, "CUDA")
+    return True
+
+
+def _open(name: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_find(name)))
     built, running = library.jaxsplat_ffi_api_version(), _running_api_version()
     if built > running:
         raise ImportError(
             f"jaxsplat was built against version {_version(built)} of the XLA FFI, but the installed jaxlib has "
             f"{_version(running)}. Upgrade jax, or reinstall jaxsplat from source."
         )
-    library.jaxsplat_isa.restype = ctypes.c_char_p
-    for target in _TARGETS:
-        handler = getattr(library, f"jaxsplat_{target}")
-        jax.ffi.register_ffi_target(_PREFIX + target, jax.ffi.pycapsule(handler), platform="cpu")
     return library
+
+
+def _register(library: ctypes.CDLL, targets: Sequence[str], platform: str) -> None:
+    for target in targets:
+        handler = jax.ffi.pycapsule(getattr(library, f"jaxsplat_{target}"))
+        jax.ffi.register_ffi_target(_PREFIX + target, handler, platform=platform)
 
 
 def instruction_set() -> str:
@@ -76,9 +106,18 @@ def constant(name: str) -> int:
     return getattr(load(), f"jaxsplat_{name}")()
 
 
-def available(platform: str) -> bool:
-    """Whether a native module exists for a platform of JAX, such as "cpu" or "gpu"."""
+def available(function: str, platform: str) -> bool:
+    """Whether there are kernels of a function for a platform of JAX, such as "cpu" or "gpu"."""
+    if platform in ("gpu", "cuda"):
+        return function in _CUDA_FUNCTIONS and load_cuda()
     return platform == "cpu"
+
+
+def how_to_build(function: str, platform: str) -> str:
+    """A sentence for messages: how to get the kernels that `available` misses. Empty where there are none."""
+    if platform not in ("gpu", "cuda") or function not in _CUDA_FUNCTIONS:
+        return ""
+    return " Build the CUDA module, with CUDA 12 or 13 installed: JAXSPLAT_CUDA=on pip install ."
 
 
 def platform() -> str:
@@ -90,8 +129,8 @@ def platform() -> str:
 
 
 def takes(*arrays: jax.Array) -> bool:
-    """Whether there are kernels for the default platform and the precision of these arrays."""
-    return available(platform()) and all(array.dtype == np.float32 for array in arrays)
+    """Whether the kernels that only CPUs have serve the default platform and the precision of these arrays."""
+    return platform() == "cpu" and all(array.dtype == np.float32 for array in arrays)
 
 
 def call(
@@ -226,16 +265,25 @@ def _attribute(value: int | float | bool) -> Any:
 
 
 def _find(name: str) -> Path:
+    path = _search(name)
+    if path is None:
+        folders = [str(folder) for folder in _folders()]
+        raise ImportError(f"jaxsplat: {name} is not in {folders}. Install the package: pip install .")
+    return path
+
+
+def _search(name: str) -> Path | None:
+    return next((folder / name for folder in _folders() if (folder / name).is_file()), None)
+
+
+def _folders() -> list[Path]:
     # An editable install, or a source folder that hides the installed package, keeps the library and the sources apart.
     import jaxsplat
 
     folders = [Path(folder) for folder in jaxsplat.__path__]
     with contextlib.suppress(metadata.PackageNotFoundError):
         folders.append(Path(str(metadata.distribution("jaxsplat").locate_file("jaxsplat"))))
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    raise ImportError(f"jaxsplat: {name} is not in {[str(f) for f in folders]}. Install the package: pip install .")
+    return folders
 
 
 def _running_api_version() -> int:

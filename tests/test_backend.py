@@ -15,7 +15,7 @@ from tests.splats2d import random_splats
 
 @pytest.fixture
 def no_native_module(monkeypatch):
-    monkeypatch.setattr(_ffi, "available", lambda platform: False)
+    monkeypatch.setattr(_ffi, "available", lambda function, platform: False)
     monkeypatch.setattr(_backend, "_warned", set())
 
 
@@ -46,6 +46,42 @@ def test_native_where_there_is_none_is_an_error_that_names_the_alternatives(no_n
         ValueError, match='no native module for platform \'cpu\'; use backend="auto" or backend="reference"'
     ):
         render(backend="native")
+
+
+def test_on_a_gpu_without_a_module_the_warning_says_how_to_build_one(monkeypatch):
+    monkeypatch.setattr(_backend, "_warned", set())
+    monkeypatch.setattr(_ffi, "platform", lambda: "gpu")
+    monkeypatch.setattr(_ffi, "load_cuda", lambda: False)
+    with pytest.warns(UserWarning, match=r"for platform 'gpu'; the reference .*: JAXSPLAT_CUDA=on pip install \."):
+        assert _backend.resolve("rasterize_gaussians_3d", "auto") == "reference"
+
+
+def test_on_a_gpu_with_a_module_only_the_functions_that_it_has_are_native(monkeypatch):
+    monkeypatch.setattr(_backend, "_warned", set())
+    monkeypatch.setattr(_ffi, "platform", lambda: "gpu")
+    monkeypatch.setattr(_ffi, "load_cuda", lambda: True)
+    assert _backend.resolve("rasterize_gaussians_3d", "auto") == "native"
+    assert _backend.resolve("intersect_tiles", "native") == "native"
+    with pytest.warns(UserWarning, match="rasterize_meshes: there is no native module for platform 'gpu'"):
+        assert _backend.resolve("rasterize_meshes", "auto") == "reference"
+    assert not _ffi.takes(jnp.zeros(3))
+
+
+def test_the_cuda_module_is_registered_where_it_was_built_and_missed_where_not(monkeypatch):
+    registered = []
+    monkeypatch.setattr(
+        jax.ffi, "register_ffi_target", lambda name, handler, platform: registered.append((name, platform))
+    )
+    monkeypatch.setattr(_ffi, "_search", lambda name: None)
+    assert not _ffi.load_cuda.__wrapped__() and not registered
+    # Any module with the same symbols will do.
+    cpu = _ffi._folders()
+    monkeypatch.setattr(_ffi, "_search", lambda name: next(f / "_cpu.so" for f in cpu if (f / "_cpu.so").is_file()))
+    assert _ffi.load_cuda.__wrapped__()
+    assert {platform for _, platform in registered} == {"CUDA"}
+    assert sorted(name.split(".")[-1] for name, _ in registered) == [
+        "intersect_tiles", "rasterize_gaussians_3d_backward", "rasterize_gaussians_3d_forward",
+    ]  # fmt: skip
 
 
 def test_a_module_built_against_a_newer_interface_is_refused_before_it_is_registered(monkeypatch):

@@ -41,56 +41,50 @@ needs_emulator = pytest.mark.skipif(
 
 
 def build(kind: str, sources: Path = SOURCES) -> Path:
-    """Compiles the kernels for the emulator, or takes what was compiled from the same files before.
+    """Compiles the kernels for the emulator, as far as they were not compiled from the same files before.
 
     Args:
       kind: "plain", "sanitized" (addresses and undefined behaviour) or "races" (data races).
       sources: the folder with `cuda/`, `ffi/` and what they include.
     """
-    digest = hashlib.sha256(repr((FLAGS, KERNEL_FLAGS[kind], jax.__version__)).encode())
-    for path in sorted([*sources.rglob("*.h"), *sources.rglob("*.cu"), *sources.rglob("*.cc"), *EMULATOR.rglob("*.*")]):
-        digest.update(path.name.encode() + path.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"jaxsplat-emulated-{os.getuid()}"
-    library = folder / f"{kind}-{digest.hexdigest()[:16]}.so"
-    if not library.exists():
-        folder.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            built = _compile(kind, sources, Path(work))
-            built.replace(library)
-    return library
-
-
-def _compile(kind: str, sources: Path, work: Path) -> Path:
-    include = [f"-I{EMULATOR}", f"-I{sources}", "-isystem", jax.ffi.include_dir()]
-    kernels = [*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-x", "c++"]
+    kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-x", "c++")
     # Only the kernels: everything else is slow to sanitize, and the scheduler must not be.
     jobs = {path: kernels for path in sorted((sources / "cuda").glob("*.cu"))}
-    jobs[sources / "ffi/rasterize_gaussians_3d.cc"] = ["-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED"]
-    jobs[EMULATOR / "emulator.cc"] = ["-O2", *([SANITIZER] if kind == "sanitized" else [])]
+    jobs[sources / "ffi/rasterize_gaussians_3d.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
+    jobs[EMULATOR / "emulator.cc"] = ("-O2", *((SANITIZER,) if kind == "sanitized" else ()))
     if kind == "races":
-        jobs[EMULATOR / "races.cc"] = ["-O2"]
+        jobs[EMULATOR / "races.cc"] = ("-O2",)
+    headers = sorted([*sources.rglob("*.h"), *EMULATOR.rglob("*.h"), *EMULATOR.rglob("*.cuh")])
+    shared = repr((FLAGS, jax.__version__)).encode() + b"".join(path.read_bytes() for path in headers)
+    folder = Path(tempfile.gettempdir()) / f"jaxsplat-emulated-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
 
-    def compile_one(job: tuple[Path, list[str]]) -> str:
+    def compile_one(job: tuple[Path, tuple[str, ...]]) -> Path:
         source, flags = job
-        to = work / f"{source.stem}.{source.parent.name}.o"
-        _run(["g++", *FLAGS, *flags, *include, "-c", str(source), "-o", str(to)])
-        return str(to)
+        digest = hashlib.sha256(shared + repr(flags).encode() + source.read_bytes()).hexdigest()[:16]
+        include = (f"-I{EMULATOR}", f"-I{sources}", "-isystem", jax.ffi.include_dir())
+        return _make(folder / f"{source.stem}-{digest}.o", "g++", *FLAGS, *flags, *include, "-c", str(source))
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(compile_one, jobs.items()))
-    library = work / "emulated.so"
-    link = [SANITIZER] if kind == "sanitized" else []
-    _run(["g++", "-shared", *link, *objects, "-ldl", "-o", str(library)])
-    return library
+        objects = [str(path) for path in pool.map(compile_one, jobs.items())]
+    digest = hashlib.sha256(repr(objects).encode()).hexdigest()[:16]
+    link = (SANITIZER,) if kind == "sanitized" else ()
+    return _make(folder / f"{kind}-{digest}.so", "g++", "-shared", *link, *objects, "-ldl")
 
 
-def _run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, " ".join(command) + "\n" + result.stderr
+def _make(path: Path, *command: str) -> Path:
+    """Runs a command that writes a file, unless the file is there; other processes may do the same."""
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=path.suffix, delete=False) as temporary:
+            result = subprocess.run([*command, "-o", temporary.name], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, " ".join(command) + "\n" + result.stderr
+        Path(temporary.name).replace(path)
+    return path
 
 
 def register(library: Path) -> None:
     """Makes the kernels of a library the ones that are called under `emulated()`."""
+    _ffi.load()  # under its own names
     loaded = ctypes.CDLL(str(library))
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(loaded, f"jaxsplat_{target}"))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,10 +41,18 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
     sparse = random_splats(90, width=wide, height=high, largest=4)
     size = {"width": wide, "height": high}
     yield "sparse", Scene(sparse, size)
-    # Opaque enough to end some pixels, not all.
-    dense = random_splats(700, width=21, height=13, largest=3)
-    dense = dense._replace(opacities=dense.opacities * 0.03)
-    yield "dense", Scene(dense, {"width": 21, "height": 13})
+    dense = random_splats(650, width=21, height=13, largest=2)
+    yield (
+        "dense",
+        Scene(
+            dense._replace(
+                means2d=dense.means2d % jnp.array([[21.0, 13.0]]),
+                opacities=jnp.maximum(0.03, 0.1 * dense.opacities),
+                radii=jnp.full_like(dense.radii, 9),
+            ),
+            {"width": 21, "height": 13},
+        ),
+    )
     channels = random_splats(150, width=19, height=17, channels=18)
     yield "18 channels", Scene(channels, {"width": 19, "height": 17}, absgrad=not small)
     yield "given lists", Scene(sparse, size, lists=True)
@@ -109,6 +119,23 @@ def compare(render: Callable[[Scene], dict[str, jax.Array]], small: bool) -> lis
             continue
         wrong += [f"{name}: {what}" for what in differences(got, want)]
     return wrong
+
+
+def run(library: Path, size: str, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs this module in a process of its own.
+
+    Args:
+      library: the emulated kernels.
+      size: "small" or "".
+      settings: environment variables of the emulator.
+    """
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", **settings}
+    if library.name.startswith("sanitized"):
+        # The interpreter is not sanitized, so the sanitizer has to be there before it.
+        paths = [subprocess.check_output(["g++", f"-print-file-name=lib{n}.so"], text=True) for n in ("asan", "ubsan")]
+        environment |= {"LD_PRELOAD": ":".join(path.strip() for path in paths), "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, "-m", "tests.cuda.scenes", str(library), *size.split()]
+    return subprocess.run(command, env=environment, cwd=emulated.ROOT, capture_output=True, text=True, check=False)
 
 
 def main() -> int:

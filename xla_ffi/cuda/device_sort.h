@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cuda/launch.h"
+#include "cuda/device.h"
 
 namespace jaxsplat::cuda {
 

@@ -3,7 +3,7 @@
 #define JAXSPLAT_CUDA_RASTERIZE_GAUSSIANS_3D_H_
 
 #include "cuda/batch.h"
-#include "cuda/launch.h"
+#include "cuda/device.h"
 #include "ops/intersect_tiles.h"
 #include "ops/rasterize_gaussians_3d.h"
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "cuda/device_sort.h"
+#include "cuda/launch.h"
 #include "cuda/tile_lists.h"
 #include "math/tile_extents.h"
 

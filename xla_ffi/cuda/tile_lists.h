@@ -2,10 +2,11 @@
 #ifndef JAXSPLAT_CUDA_TILE_LISTS_H_
 #define JAXSPLAT_CUDA_TILE_LISTS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/batch.h"
-#include "cuda/launch.h"
+#include "cuda/device.h"
 #include "math/gaussian_2d.h"
 
 namespace jaxsplat::cuda {

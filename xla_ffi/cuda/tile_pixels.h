@@ -7,6 +7,7 @@
 
 #include "core/constants.h"
 #include "cuda/batch.h"
+#include "cuda/launch.h"
 #include "cuda/tile_lists.h"
 #include "math/compositing.h"
 #include "math/gaussian_2d.h"

@@ -14,7 +14,7 @@
 #if defined(JAXSPLAT_CUDA)
 
 #include "cuda/batch.h"
-#include "cuda/launch.h"
+#include "cuda/device.h"
 #include "ffi/operands.h"
 
 namespace jaxsplat {

@@ -1,0 +1,114 @@
+"""Plants faults in the CUDA kernels and shows that the emulated scenes find each.
+
+`python -m tests.cuda.mutants [NAME ...]` prints a table; it exits with 1 where a fault is not found.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cuda import emulated, scenes
+
+LISTS, FORWARD, BACKWARD = "tile_lists.cu", "tile_forward.cu", "tile_backward.cu"
+
+
+class Fault(NamedTuple):
+    """A place that occurs once in a file below `xla_ffi/cuda`, and what is put there."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+FAULTS = (
+    Fault("forward: no barrier behind the loads", FORWARD, "    __syncthreads();\n", ""),
+    Fault("forward: no barrier before the next loads", FORWARD, "if (__syncthreads_count(done) == threads) break;", ""),
+    Fault("forward: pixels outside leave early", FORWARD, "  bool done = !me.inside;\n",
+          "  bool done = !me.inside;\n  if (!me.inside) return;\n"),
+    Fault("forward: finished threads leave the loop over batches", FORWARD,
+          "if (__syncthreads_count(done) == threads) break;", "if (done) break;\n    __syncthreads();"),
+    Fault("forward: one splat too many", FORWARD, "i < n && !done; ++i", "i < n + 1 && !done; ++i"),
+    Fault("forward: a batch one short", FORWARD, "__shared__ PackedSplat batch[kBatchSize];",
+          "__shared__ PackedSplat batch[kBatchSize - 1];"),
+    Fault("forward: last batch is left out", FORWARD, "start < end; start += batch_size",
+          "start + batch_size <= end; start += batch_size"),
+    Fault("forward: masked tiles are drawn", FORWARD, "me.on ? me.range.end : me.range.begin", "me.range.end"),
+    Fault("backward: no barrier behind the loads", BACKWARD,
+          "    __syncthreads();\n    uint32_t warp_hits = 0;\n", "    uint32_t warp_hits = 0;\n"),
+    Fault("backward: no barrier before the next loads", BACKWARD,
+          "if (__syncthreads_count(done) == threads) break;", ""),
+    Fault("backward: no barrier before the sums of the warps", BACKWARD,
+          "if (lane == 0) hits[warp] = warp_hits;\n    __syncthreads();", "if (lane == 0) hits[warp] = warp_hits;"),
+    Fault("backward: warp sum in a divergent branch", BACKWARD,
+          "if (!__any_sync(kAllLanes, hit.v)) continue;", "if (!hit.v) continue;"),
+    Fault("backward: every lane writes the sums", BACKWARD, "if (sum_index >= 0) partial[warp][i][sum_index] = sums[0];",
+          "partial[warp][i][sum_index >= 0 ? sum_index : 0] = sums[0];"),
+    Fault("backward: sums of warps without a hit are added", BACKWARD,
+          "if ((hits[w] >> i & 1) == 0) continue;\n", ""),
+    Fault("backward: touched slots are not cleared", BACKWARD,
+          "  device.Fill(slots.touched, 0, a.lists.size * a.Parts());\n", ""),
+    Fault("backward: parts of a tile share their slots", BACKWARD, "* a.Parts() + me.part;", "* a.Parts();"),
+    Fault("backward: clamped opacities move the splat", BACKWARD,
+          "m = Keep(raw <= alpha_max & Mask{geometry}, m);", "m = Keep(Mask{geometry}, m);"),
+    Fault("backward: a chunk of channels replaces the one before", BACKWARD,
+          "*at = a.first_channel == 0 ? value : *at + value;", "*at = value;"),
+    Fault("reduction: another order of the splats", BACKWARD, "a.lists.order == nullptr ? i : a.lists.order[i]", "i"),
+    Fault("lists: last tiles have no range", LISTS, "  if (tile >= tiles) return;\n", "  if (tile >= tiles - 1) return;\n"),
+    Fault("lists: threads beyond the last row", LISTS,
+          "  if (row >= extents.chunk.count * batch.size) return;\n",
+          "  if (row >= extents.chunk.count * batch.size + 1) return;\n"),
+    Fault("lists: entries begin one late", LISTS, "int64_t at = i > 0 ? ends[i - 1] : 0;",
+          "int64_t at = i > 0 ? ends[i - 1] + 1 : 0;"),
+    Fault("lists: sorted by too few bits", LISTS, "32, 32 + Bits(tiles), &entries", "32, 31 + Bits(tiles), &entries"),
+    Fault("lists: damage is not cleared", LISTS, "  device.Fill(damage, 0xff, 1);\n", ""),
+    Fault("lists: lost atomic", LISTS, "atomicMin(&damage->id, static_cast<unsigned long long>(image * batch.capacity + k));",
+          "damage->id = static_cast<unsigned long long>(image * batch.capacity + k);"),
+    Fault("host reads before the stream is done", "device.h",
+          '    Check(cudaStreamSynchronize(stream_), "read");\n', ""),
+    Fault("memory is used again too early", "rasterize_gaussians_3d.cu",
+          "    f(a);\n    return true;\n", "    device.Rewind();\n    f(a);\n    return true;\n"),
+)  # fmt: skip
+
+MODES = (
+    ("plain", "", {}),
+    ("plain", "", {"EMULATOR_DEFER": "1"}),
+    ("plain", "", {"EMULATOR_ORDER": "2"}),
+    ("races", "small", {"EMULATOR_ORDER": "2", "EMULATOR_PREEMPT": "50"}),
+    ("sanitized", "", {}),
+)
+
+
+def find(fault: Fault) -> str | None:
+    """Where the fault shows, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(shutil.copytree(emulated.SOURCES, Path(folder) / "xla_ffi"))
+        path = sources / "cuda" / fault.file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(fault.right) >= 1, f"{fault.name}: the place is not in {fault.file}"
+        path.write_text(text.replace(fault.right, fault.wrong, 1), encoding="utf-8")
+        for kind, size, settings in MODES:
+            result = scenes.run(emulated.build(kind, sources), size, settings)
+            if result.returncode != 0:
+                said = (result.stdout.strip() or result.stderr.strip() or f"exit {result.returncode}").splitlines()
+                return f"{kind} {' '.join(settings)}: {said[0][:140]}"
+    return None
+
+
+def main() -> int:
+    """Plants each fault by itself."""
+    missed = 0
+    for fault in FAULTS:
+        if not sys.argv[1:] or any(word in fault.name for word in sys.argv[1:]):
+            where = find(fault)
+            missed += where is None
+            print(f"{fault.name:55} {where or 'NOT FOUND'}", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
