@@ -3,14 +3,12 @@
 #include <cstring>
 
 #include "cpu/kernels.h"
-#include "cpu/mesh_kernels.h"
 
 namespace jaxsplat {
 
-#define JAXSPLAT_DECLARE(isa)            \
-  namespace isa {                        \
-  extern const Kernels kKernels;         \
-  extern const MeshKernels kMeshKernels; \
+#define JAXSPLAT_DECLARE(isa)    \
+  namespace isa {                \
+  extern const Kernels kKernels; \
   }
 JAXSPLAT_DECLARE(baseline)
 #if defined(__x86_64__)
@@ -42,14 +40,6 @@ const Kernels& Choose() {
 const Kernels& BestKernels() {
   static const Kernels& best = Choose();
   return best;
-}
-
-const MeshKernels& BestMeshKernels() {
-#if defined(__x86_64__)
-  if (&BestKernels() == &avx512::kKernels) return avx512::kMeshKernels;
-  if (&BestKernels() == &avx2::kKernels) return avx2::kMeshKernels;
-#endif
-  return baseline::kMeshKernels;
 }
 
 }  // namespace jaxsplat

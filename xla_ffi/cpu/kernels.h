@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cpu/mesh_kernels.h"
 #include "cpu/tile_kernels.h"
 #include "ops/adam.h"
 #include "ops/intersect_tiles.h"
@@ -37,6 +38,16 @@ struct Kernels {
   void (*harmonics)(const Harmonics&, int64_t begin, int64_t end, float* values);
   void (*harmonics_gradient)(const Harmonics&, const float* v_values, int64_t begin, int64_t end,
                              const HarmonicsGradient&);
+  // The nearest faces of the pixels of a tile.
+  void (*fragments)(const MeshTileJob&, const FragmentArrays&);
+  // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
+  // [9], and returns their number.
+  int64_t (*differentiate)(const SlotsJob&, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients);
+  // The part of each pixel of a tile that no face covers, [H, W].
+  void (*silhouettes)(const MeshTileJob&, float sigma, float* transmittances);
+  // Its reverse step: writes the slots [kSilhouetteSlot] of all entries of the tile.
+  void (*silhouettes_vjp)(const MeshTileJob&, float sigma, const float* transmittances, const float* v_transmittances,
+                          float* slots);
 };
 
 // The best kernels that this processor runs; the environment variable JAXSPLAT_ISA (avx512, avx2 or baseline) asks for

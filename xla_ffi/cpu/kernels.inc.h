@@ -1,6 +1,7 @@
 // Every loop that is compiled once per instruction set, and the table of them.
 #include "cpu/adam.inc.h"
 #include "cpu/kernels.h"
+#include "cpu/mesh_kernels.inc.h"
 #include "cpu/prepare.inc.h"
 #include "cpu/projection.inc.h"
 #include "cpu/spherical_harmonics.inc.h"
@@ -25,6 +26,10 @@ const Kernels kKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA),
                           SsimMap,
                           SsimGradient,
                           HarmonicsForward,
-                          HarmonicsBackward};
+                          HarmonicsBackward,
+                          Fragments,
+                          DifferentiateSlots,
+                          Silhouettes,
+                          SilhouettesVjp};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

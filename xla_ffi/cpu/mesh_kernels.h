@@ -1,4 +1,4 @@
-// The innermost loops of the mesh rasterizer, compiled once per instruction set and chosen when the module is loaded.
+// What the innermost loops of the mesh rasterizer take.
 #ifndef JAXSPLAT_CPU_MESH_KERNELS_H_
 #define JAXSPLAT_CPU_MESH_KERNELS_H_
 
@@ -35,25 +35,13 @@ struct MeshTileJob {
   float* scratch;  // [MeshScratchFloats(...)]
 };
 
-struct MeshKernels {
-  void (*fragments)(const MeshTileJob&, const FragmentArrays&);
-  // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
-  // [9], and returns their number.
-  int64_t (*differentiate)(const SlotsJob&, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients);
-  // The part of each pixel of a tile that no face covers, [H, W].
-  void (*silhouettes)(const MeshTileJob&, float sigma, float* transmittances);
-  // Its reverse step: writes the slots [kSilhouetteSlot] of all entries of the tile.
-  void (*silhouettes_vjp)(const MeshTileJob&, float sigma, const float* transmittances, const float* v_transmittances,
-                          float* slots);
-};
+// Floats of an entry's slot of the gradient of a silhouette.
 inline constexpr int64_t kSilhouetteSlot = 8;
 
 // Depth and face of each slot of each pixel of a tile.
 inline int64_t MeshScratchFloats(const ImageGrid& grid, int64_t faces_per_pixel) {
   return 2 * grid.tile_size * grid.tile_size * faces_per_pixel;
 }
-
-const MeshKernels& BestMeshKernels();
 
 // The columns [x0, x1] of a triangle in the rows [y0, y1], widened by `radius_x` and `radius_y` and to either side by
 // kExtentMargin. `corners` are x and y in columns and rows.

@@ -10,13 +10,12 @@
 
 #include "core/simd.h"
 #include "cpu/mesh_kernels.h"
+#include "cpu/tile_batch.h"
 #include "math/triangle.h"
 #include "math/triangle_vjp.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
-
-constexpr int kGroups = kBlockPixels / kLanes;
 
 JAXSPLAT_INLINE Vec VecOfBits(int32_t bits) {
   float value;
@@ -186,42 +185,50 @@ struct alignas(64) SlotValues {
   float bary[3][kLanes], distance[kLanes];
 };
 
-// What faces, another for each lane, say about pixels.
-void Evaluate(const MeshTileJob& job, const int32_t* corner_index, const Vec& px, const Vec& py, SlotValues* out) {
+// What faces, another for each lane, say about pixels; -1, and the distance 1, where there is none.
+void EvaluateSlots(const MeshTileJob& job, const Mask& there, const int32_t* corner_index, const Vec& px, const Vec& py,
+                   SlotValues* out) {
   CornerVec v[3];
   LoadCorners(job.mesh.face_verts, corner_index, v);
   const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + Vec(kTriangleEpsilon);
   Barycentric bary(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
   if (job.rule.perspective_correct) bary.Correct(v[0].z, v[1].z, v[2].z);
   if (job.rule.clip_barycentric_coords) bary.Clip();
-  for (int i = 0; i < 3; ++i) bary.w[i].Store(out->bary[i]);
+  for (int i = 0; i < 3; ++i) Select(there, bary.w[i], Vec(-1.0f)).Store(out->bary[i]);
   const Vec d = Min(NearestPoint(px, py, v[0], v[1]).distance,
                     Min(NearestPoint(px, py, v[0], v[2]).distance, NearestPoint(px, py, v[1], v[2]).distance));
-  d.Store(out->distance);
+  Select(there, d, Vec(1.0f)).Store(out->distance);
 }
 
-// Writes the slots of one group.
+// Writes the slots of one group. They are filled from the front: what no pixel fills is cleared at one stroke.
 void WriteGroup(const MeshTileJob& job, const TilePixels& pixels, int block_x, int block_y, int group,
                 const Slots& slots, const FragmentArrays& out) {
   const int64_t k_slots = job.rule.faces_per_pixel;
   const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
-  for (int64_t k = 0; k < k_slots; ++k) {
+  const Vec empty(std::numeric_limits<float>::infinity());
+  int64_t used = 0;
+  while (used < k_slots && Any(Vec::Load(slots.depths + used * kLanes) < empty)) ++used;
+  if (used < k_slots) {
+    pixels.ForEachPixel(block_x, block_y, group,
+                        [&](int, int64_t pixel) { ClearSlots(out, pixel * k_slots + used, k_slots - used); });
+  }
+  for (int64_t k = 0; k < used; ++k) {
     alignas(64) int32_t faces[kLanes], corner_index[kLanes];
+    alignas(64) float depths[kLanes];
     std::memcpy(faces, slots.faces + k * kLanes, sizeof(faces));
-    bool any = false;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      any |= faces[lane] >= 0;
-      corner_index[lane] = std::max(faces[lane] >> 1, 0) * 9;
-    }
+    for (int lane = 0; lane < kLanes; ++lane) corner_index[lane] = std::max(faces[lane] >> 1, 0) * 9;
+    const Vec depth = Vec::Load(slots.depths + k * kLanes);
+    const Mask there = depth < empty;
+    Select(there, depth, Vec(-1.0f)).Store(depths);
     SlotValues values;
-    if (any) Evaluate(job, corner_index, x, y, &values);
+    EvaluateSlots(job, there, corner_index, x, y, &values);
     pixels.ForEachPixel(block_x, block_y, group, [&](int lane, int64_t pixel) {
       const int64_t at = pixel * k_slots + k;
-      const bool there = faces[lane] >= 0;
-      out.faces[at] = there ? (faces[lane] >> 1) + static_cast<int32_t>(job.mesh.first) : -1;
-      out.depths[at] = there ? slots.depths[k * kLanes + lane] : -1.0f;
-      for (int i = 0; i < 3; ++i) out.bary[at * 3 + i] = there ? values.bary[i][lane] : -1.0f;
-      out.dists[at] = !there ? -1.0f : faces[lane] & 1 ? -values.distance[lane] : values.distance[lane];
+      out.faces[at] = faces[lane] < 0 ? -1 : (faces[lane] >> 1) + static_cast<int32_t>(job.mesh.first);
+      out.depths[at] = depths[lane];
+      for (int i = 0; i < 3; ++i) out.bary[at * 3 + i] = values.bary[i][lane];
+      // The lowest bit is set inside the face, and where there is none.
+      out.dists[at] = faces[lane] & 1 ? -values.distance[lane] : values.distance[lane];
     });
   }
 }
@@ -350,7 +357,10 @@ int64_t DifferentiateSlots(const SlotsJob& job, int64_t begin_row, int64_t end_r
     for (int64_t column = 0; column < job.width; ++column) {
       for (int64_t k = 0; k < job.rule.faces_per_pixel; ++k, ++at) {
         const int32_t face = job.faces[at];
-        if (face < 0) continue;
+        if (face < 0) {  // so are all that follow
+          at += job.rule.faces_per_pixel - k;
+          break;
+        }
         batch.faces[size] = face;
         batch.corner_index[size] = face * 9;
         batch.x[size] = job.xs[column];
@@ -367,8 +377,5 @@ int64_t DifferentiateSlots(const SlotsJob& job, int64_t begin_row, int64_t end_r
 }
 
 }  // namespace
-
-extern const MeshKernels kMeshKernels;
-const MeshKernels kMeshKernels = {Fragments, DifferentiateSlots, Silhouettes, SilhouettesVjp};
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/constants.h"
+#include "cpu/kernels.h"
 #include "cpu/mesh_kernels.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
@@ -139,11 +140,7 @@ void ClearTile(const ImageGrid& grid, int64_t tile, int64_t k_slots, const Fragm
   const int64_t x0 = tile % grid.tiles_x() * grid.tile_size, y0 = tile / grid.tiles_x() * grid.tile_size;
   const int64_t x1 = std::min(grid.width, x0 + grid.tile_size), y1 = std::min(grid.height, y0 + grid.tile_size);
   for (int64_t y = y0; y < y1; ++y) {
-    const int64_t first = (y * grid.width + x0) * k_slots, size = (x1 - x0) * k_slots;
-    std::fill_n(out.faces + first, size, -1);
-    std::fill_n(out.depths + first, size, -1.0f);
-    std::fill_n(out.bary + first * 3, size * 3, -1.0f);
-    std::fill_n(out.dists + first, size, -1.0f);
+    ClearSlots(out, (y * grid.width + x0) * k_slots, (x1 - x0) * k_slots);
   }
 }
 
@@ -174,7 +171,7 @@ void RasterizeMeshes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, co
   ForEachTile(
       pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh),
       [&](int64_t tile) { ClearTile(grid, tile, rule.faces_per_pixel, out); },
-      [&](const MeshTileJob& job) { BestMeshKernels().fragments(job, out); });
+      [&](const MeshTileJob& job) { BestKernels().fragments(job, out); });
 }
 
 void RasterizeSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh, float sigma,
@@ -183,7 +180,7 @@ void RasterizeSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rul
   std::fill_n(transmittances, grid.width * grid.height, 1.0f);
   ForEachTile(
       pool, grid, rule, mesh, Prepare(pool, scratch, grid, rule, mesh), [](int64_t) {},
-      [&](const MeshTileJob& job) { BestMeshKernels().silhouettes(job, sigma, transmittances); });
+      [&](const MeshTileJob& job) { BestKernels().silhouettes(job, sigma, transmittances); });
 }
 
 void DifferentiateSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh,
@@ -195,7 +192,7 @@ void DifferentiateSilhouettes(Pool* pool, const ImageGrid& grid, const MeshRule&
   ForEachTile(
       pool, grid, rule, mesh, prepared, [](int64_t) {},
       [&](const MeshTileJob& job) {
-        BestMeshKernels().silhouettes_vjp(job, sigma, transmittances, v_transmittances, slots);
+        BestKernels().silhouettes_vjp(job, sigma, transmittances, v_transmittances, slots);
       });
   const Chunks chunks(mesh.count, kGrain, kMostChunks);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
@@ -231,8 +228,8 @@ void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
     const Chunks chunks(rows, std::max<int64_t>(kGrain / row_slots, 1), kChunksOfBand);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
       const int64_t at = chunks.begin(chunk) * row_slots;
-      counts[chunk] = BestMeshKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
-                                                      faces + at, gradients + at * 9);
+      counts[chunk] = BestKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
+                                                  faces + at, gradients + at * 9);
     });
     ParallelFor(pool, parts, [&](int64_t part) {
       const int64_t low = job.face_count * part / parts, high = job.face_count * (part + 1) / parts;

@@ -2,6 +2,7 @@
 #ifndef JAXSPLAT_OPS_RASTERIZE_MESHES_H_
 #define JAXSPLAT_OPS_RASTERIZE_MESHES_H_
 
+#include <algorithm>
 #include <cstdint>
 
 namespace jaxsplat {
@@ -29,6 +30,15 @@ struct FragmentArrays {
   float* bary;   // [H, W, K, 3]
   float* dists;  // signed
 };
+
+// Marks slots [begin, begin + size) as being without a face. Static, so that the linker does not merge what is compiled
+// for different instruction sets.
+static inline void ClearSlots(const FragmentArrays& out, int64_t begin, int64_t size) {
+  std::fill_n(out.faces + begin, size, -1);
+  std::fill_n(out.depths + begin, size, -1.0f);
+  std::fill_n(out.bary + begin * 3, size * 3, -1.0f);
+  std::fill_n(out.dists + begin, size, -1.0f);
+}
 
 // Known faces at the pixels of any number of images, and the cotangents of what they say there.
 struct SlotsJob {

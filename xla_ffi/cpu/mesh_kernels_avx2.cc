@@ -1,4 +1,0 @@
-// Compiled with the flags of this instruction set: see CMakeLists.txt.
-#include "cpu/mesh_kernels.inc.h"
-
-static_assert(jaxsplat::avx2::kLanes > 0, "compiled without the flags of avx2");
