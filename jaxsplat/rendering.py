@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _constants, _validate
+from jaxsplat.cameras import camera_centres
 from jaxsplat.projection import project_gaussians
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
@@ -137,7 +138,7 @@ def _render(
         opacities = opacities * projected.compensations
     if sh_degree is not None:
         visible = jnp.all(projected.radii > 0, axis=-1)
-        directions = splats["means"][..., None, :, :] - _camera_centres(cameras["viewmats"])[..., None, :]
+        directions = splats["means"][..., None, :, :] - camera_centres(cameras["viewmats"])[..., None, :]
         # One axis for the cameras, which share the coefficients.
         colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
         colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
@@ -157,17 +158,6 @@ def _render(
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
     return RenderOutput(image, rasterized.alphas, RenderInfo(projected, opacities, rasterized.last_ids))
-
-
-def _camera_centres(viewmats: jax.Array) -> jax.Array:
-    """[..., C, 3] where each camera is: the point that its view matrix sends to the origin.
-
-    The matrix is inverted in full, not transposed, so that gradients hold for matrices that are no exact rotation.
-    """
-    rows = [viewmats[..., k, :3] for k in range(3)]
-    columns = [jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)]
-    determinant = jnp.sum(rows[0] * columns[0], axis=-1, keepdims=True)
-    return -sum(columns[k] * viewmats[..., k, 3, None] for k in range(3)) / determinant
 
 
 def _channels(colors: jax.Array, depths: jax.Array, render_mode: RenderMode) -> jax.Array:
