@@ -101,6 +101,7 @@ def rasterize_gaussians_3d(
     radii: jax.Array | None = None,
     tiles: TileIntersections | None = None,
     backgrounds: jax.Array | None = None,
+    depth_limit: jax.Array | None = None,
     masks: jax.Array | None = None,
     absgrad: jax.Array | None = None,
     tile_size: int = const.TILE_SIZE,
@@ -119,10 +120,11 @@ def rasterize_gaussians_3d(
       opacities: [..., N].
       width: image width in pixels.
       height: image height in pixels.
-      depths: [..., N]; without, the order is by index.
+      depths: [..., N]; without, the order is by index. With `tiles` only used for `depth_limit`.
       radii: [..., N, 2]; without, no splat is left out.
       tiles: lists from `intersect_tiles` with the same tile size.
       backgrounds: [..., D].
+      depth_limit: [..., H, W] depth of the nearest splat that a pixel does not show.
       masks: [..., TY, TX] bool; the pixels of a tile with False show the background.
       absgrad: [..., N, 2] zeros whose gradient is the sum over the pixels of |dL/dmeans2d|.
       tile_size: side of a tile in pixels.
@@ -139,7 +141,7 @@ def rasterize_gaussians_3d(
     """
     operands = _Image(
         means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, masks,
-        jnp.zeros_like(means2d) if absgrad is None else absgrad,
+        jnp.zeros_like(means2d) if absgrad is None else absgrad, depth_limit,
     )  # fmt: skip
     render = functools.partial(_render, width=width, height=height, tile_size=tile_size, blend=blend)
     return _over_images(render, operands)
@@ -158,10 +160,11 @@ class _Image(NamedTuple):
     backgrounds: jax.Array | None = None
     masks: jax.Array | None = None
     absgrad: jax.Array | None = None
+    depth_limit: jax.Array | None = None
 
 
 # Number of own axes of each field.
-_RANKS = (2, 2, 2, 1, 1, 2, (1, 1, 1, 0), 1, 2, 2)
+_RANKS = (2, 2, 2, 1, 1, 2, (1, 1, 1, 0), 1, 2, 2, 2)
 
 
 def _over_images(function, operands: _Image):
@@ -217,6 +220,9 @@ def _render(image: _Image, *, width: int, height: int, tile_size: int, blend: Bl
             candidate &= (place >= first[None]) & (place < last[None])
         if image.masks is not None:
             candidate &= image.masks.reshape(-1)[tile][None]
+        if image.depth_limit is not None:
+            assert image.depths is not None
+            candidate &= image.depths[ids][:, None] < image.depth_limit[row, column][None]
         return _blend_pixels(layers, candidate, column, row, blend)
 
     picture, transmittance, last = lax.map(chunk, index)

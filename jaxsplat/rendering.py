@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxsplat import _check, _constants, _validate
 from jaxsplat.cameras import camera_centres
 from jaxsplat.projection import project_gaussians
-from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
+from jaxsplat.rasterize.gaussians_3d import per_pixel, rasterize_gaussians_3d
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
 from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe, SHCoeffs
 
@@ -38,6 +38,7 @@ def rasterization(
     eps2d: jax.Array | float = _constants.EPS2D,
     tile_size: int = _constants.TILE_SIZE,
     backgrounds: jax.Array | None = None,
+    depth_limit: jax.Array | None = None,
     masks: jax.Array | None = None,
     render_mode: RenderMode = "RGB",
     antialiased: bool = False,
@@ -71,7 +72,13 @@ def rasterization(
       radius_clip: splats no larger than this, in pixels, are left out.
       eps2d: variance added to every screen-space covariance, in squared pixels.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32. It does not change the picture.
-      backgrounds: [..., C, D] color behind everything; 0 by default.
+      backgrounds: [..., C, D] color behind everything; or, where it has more axes than the images and D,
+        [..., C, H, W, D] the color behind each pixel. 0 by default.
+      depth_limit: [..., C, H, W] a pixel shows the splats whose depth (camera-space z of the centre) is less; `inf` for
+        no limit. Give the depths and the colors of `render_meshes` as limit and backgrounds to put splats in front of
+        a mesh and to hide those behind it: the mesh has its gradient through its colors. The cut is hard: its own
+        gradient is zero, as the picture stays the same until the limit crosses the depth of a splat, and jumps there.
+        The depths of `Fragments` hold -1 where no face is, which would hide all: replace it by `inf`.
       masks: [..., C, ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
       render_mode: "RGB", "D" (depth accumulated by weight), "ED" (depth expected: D / alpha), or "RGB+D", "RGB+ED".
       antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
@@ -97,16 +104,17 @@ def rasterization(
     """
     arrays = {
         "means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors,
-        "viewmats": viewmats, "Ks": Ks, "backgrounds": backgrounds, "covars": covars,
+        "viewmats": viewmats, "Ks": Ks, "backgrounds": backgrounds, "depth_limit": depth_limit, "covars": covars,
     }  # fmt: skip
     arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
-    _check_arguments(arrays, masks, probe, sh_degree, render_mode, camera_chunk)
+    planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
+    image_axes = _check_arguments(arrays, planes, masks, probe, sh_degree, render_mode, camera_chunk, height, width)
+    depth_limit = arrays.pop("depth_limit")
     if validate:
         _validate.finite(_NAME, **arrays)
     per_camera = {
         "viewmats": arrays.pop("viewmats"), "Ks": arrays.pop("Ks"), "backgrounds": arrays.pop("backgrounds"),
-        "masks": masks, "probe": probe, "near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane),
-        "colors": None,
+        "depth_limit": depth_limit, "masks": masks, "probe": probe, "colors": None, **planes,
     }  # fmt: skip
     if sh_degree is None and arrays["colors"].ndim > arrays["means"].ndim:
         per_camera["colors"], arrays["colors"] = arrays["colors"], None
@@ -117,7 +125,10 @@ def rasterization(
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
-    return _in_chunks(render, arrays, per_camera, camera_chunk)
+    axes = _CAMERA_AXIS
+    if per_camera["backgrounds"] is not None and per_pixel(per_camera["backgrounds"], image_axes):
+        axes = {**axes, "backgrounds": -4}
+    return _in_chunks(render, arrays, per_camera, camera_chunk, axes)
 
 
 def _render(
@@ -151,7 +162,7 @@ def _render(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
         depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
         backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), masks=cameras["masks"], blend=blend,
-        probe=cameras["probe"], backend=backend,
+        depth_limit=cameras["depth_limit"], probe=cameras["probe"], backend=backend,
     )  # fmt: skip
     image = rasterized.colors
     if render_mode in ("ED", "RGB+ED"):
@@ -182,26 +193,27 @@ def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode)
 
 # Where the camera axis stands, counted from the last axis.
 _CAMERA_AXIS = {
-    "viewmats": -3, "Ks": -3, "backgrounds": -2, "masks": -3, "probe": -3, "near_plane": -1, "far_plane": -1,
-    "colors": -3,
+    "viewmats": -3, "Ks": -3, "backgrounds": -2, "depth_limit": -3, "masks": -3, "probe": -3, "near_plane": -1,
+    "far_plane": -1, "colors": -3,
 }  # fmt: skip
 
 
-def _in_chunks(render: Any, splats: dict[str, Any], cameras: dict[str, Any], chunk: int) -> RenderOutput:
+def _in_chunks(
+    render: Any, splats: dict[str, Any], cameras: dict[str, Any], chunk: int, axes: dict[str, int]
+) -> RenderOutput:
     """Renders `chunk` cameras at a time, and computes each chunk again in the backward pass."""
     count = cameras["viewmats"].shape[-3]
     # Camera axis first, so that a loop can run over it. A scalar plane is shared by all cameras.
     shared = {name: x for name, x in cameras.items() if x is None or (hasattr(x, "ndim") and x.ndim == 0)}
     split = {
-        name: jax.tree.map(lambda leaf, axis=_CAMERA_AXIS[name]: jnp.moveaxis(leaf, axis, 0), x)
+        name: jax.tree.map(lambda leaf, axis=axes[name]: jnp.moveaxis(leaf, axis, 0), x)
         for name, x in cameras.items()
         if name not in shared
     }
 
     def render_chunk(part: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
         part = {
-            name: jax.tree.map(lambda leaf, axis=_CAMERA_AXIS[name]: jnp.moveaxis(leaf, 0, axis), x)
-            for name, x in part.items()
+            name: jax.tree.map(lambda leaf, axis=axes[name]: jnp.moveaxis(leaf, 0, axis), x) for name, x in part.items()
         }
         output = render(splats, {**shared, **part})
         return jnp.moveaxis(output.colors, -4, 0), jnp.moveaxis(output.alphas, -4, 0)
@@ -220,8 +232,10 @@ def _in_chunks(render: Any, splats: dict[str, Any], cameras: dict[str, Any], chu
 
 
 def _check_arguments(
-    arrays: dict[str, Any], masks: Any, probe: Any, sh_degree: int | None, render_mode: str, camera_chunk: int | None
-) -> None:
+    arrays: dict[str, Any], planes: dict[str, Any], masks: Any, probe: Any, sh_degree: int | None, render_mode: str,
+    camera_chunk: int | None, height: int, width: int,
+) -> int:  # fmt: skip
+    """Checks shapes and settings, and returns how many axes the images have, cameras included."""
     _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
     if camera_chunk is not None:
         _check.positive_int(_NAME, camera_chunk=camera_chunk)
@@ -233,7 +247,7 @@ def _check_arguments(
         "opacities": (arrays["opacities"], "... N"),
         "viewmats": (arrays["viewmats"], "... C 4 4"),
         "Ks": (arrays["Ks"], "... C 3 3"),
-        "backgrounds": (arrays["backgrounds"], "... C D"),
+        "depth_limit": (arrays["depth_limit"], f"... C {height} {width}"),
         "masks": (masks, "... C Y X"),
         **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
     }
@@ -248,5 +262,11 @@ def _check_arguments(
         _check.floating(_NAME, colors=colors)
     # The colors before the cameras: of two that disagree, the message names the later one.
     order = ("means", "quats", "scales", "opacities", "colors", *specs)
-    _check.shapes(_NAME, **{name: specs[name] for name in dict.fromkeys(order)})
+    leading = _check.shapes(_NAME, **{name: specs[name] for name in dict.fromkeys(order)})["..."]
+    backgrounds, image_axes = arrays["backgrounds"], max(len(leading) + 1, *(p.ndim for p in planes.values()))
+    if backgrounds is not None:
+        own = f"... C {height} {width} D" if per_pixel(backgrounds, image_axes) else "... C D"
+        shared = {name: specs[name] for name in ("colors", "viewmats")}
+        _check.shapes(_NAME, **shared, backgrounds=(backgrounds, own))
     _check.floating(_NAME, **{name: array for name, array in arrays.items() if name != "colors"})
+    return image_axes

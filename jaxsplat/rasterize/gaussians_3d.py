@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import _backend, _check, _constants, _ffi, _validate, reference
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference
 from jaxsplat._index import sum_to
 from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
 
@@ -42,6 +42,7 @@ def rasterize_gaussians_3d(
     radii: jax.Array | None = None,
     tiles: TileIntersections | None = None,
     backgrounds: jax.Array | None = None,
+    depth_limit: jax.Array | None = None,
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
@@ -53,8 +54,9 @@ def rasterize_gaussians_3d(
 
     alpha = min(alpha_max, opacity exp(-sigma)) with sigma = (a dx^2 + c dy^2) / 2 + b dx dy for the conic (a, b, c),
     and color = sum color alpha T + T background with the transmittance T. The leading axes are images; those of the
-    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `depths`, which
-    only decides the order. Values and gradients have the same bits in every run, whatever the number of threads.
+    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `depths` and
+    `depth_limit`, which only decide what comes first and what is hidden. Values and gradients have the same bits in
+    every run, whatever the number of threads.
 
     Args:
       means2d: [..., N, 2] centres in pixels.
@@ -64,10 +66,14 @@ def rasterize_gaussians_3d(
       opacities: [..., N] in [0, 1].
       width: image width in pixels.
       height: image height in pixels.
-      depths: [..., N] nearer splats are blended first, ties by index. Needed unless `tiles` is given.
+      depths: [..., N] nearer splats are blended first, ties by index. Needed unless `tiles` is given, and with
+        `depth_limit`.
       radii: [..., N, 2] int32, zero where a splat is culled. Needed unless `tiles` is given.
       tiles: lists made by `intersect_tiles` with the same `tile_size`, in place of `depths` and `radii`.
-      backgrounds: [..., D] color behind everything; 0 by default.
+      backgrounds: [..., D] color behind everything; or, where it has more axes than the images and D, [..., H, W, D]
+        the color behind each pixel. 0 by default.
+      depth_limit: [..., H, W] a pixel shows the splats that are nearer than this; `inf` for no limit. A hard cut: its
+        gradient is zero, as the picture stays the same until the limit crosses the depth of a splat, and jumps there.
       masks: [..., ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
@@ -100,6 +106,7 @@ def rasterize_gaussians_3d(
         radii,
         tiles,
         backgrounds,
+        depth_limit,
         masks,
         probe,
         width,
@@ -117,16 +124,18 @@ def rasterize_gaussians_3d(
     if chosen == "reference":
         blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
             means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
-            width=width, height=height, tile_size=tile_size, blend=blend,
+            depth_limit=depth_limit, width=width, height=height, tile_size=tile_size, blend=blend,
             absgrad=None if probe is None else probe.absgrad,
         )  # fmt: skip
     else:
         blended, transmittances, last_ids = _native(
-            means2d, conics, colors, opacities, depths, radii, tiles, masks, probe,
+            means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
             _Settings(width, height, tile_size, blend),
         )  # fmt: skip
     if backgrounds is not None:
-        blended = blended + transmittances[..., None] * backgrounds[..., None, None, :]
+        if not per_pixel(backgrounds, blended.ndim - 3):
+            backgrounds = backgrounds[..., None, None, :]
+        blended = blended + transmittances[..., None] * _linalg.lift(backgrounds, blended.ndim)
     return Rasterized(blended, 1 - transmittances[..., None], last_ids)
 
 
@@ -147,9 +156,9 @@ class _Settings(NamedTuple):
         }
 
 
-# Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, radii, masks,
-# gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 1, 1, 0)
+# Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, depth_limit, radii,
+# masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
+_RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 0)
 
 
 def _native(
@@ -158,6 +167,7 @@ def _native(
     colors: jax.Array,
     opacities: jax.Array,
     depths: jax.Array | None,
+    depth_limit: jax.Array | None,
     radii: jax.Array | None,
     tiles: TileIntersections | None,
     masks: jax.Array | None,
@@ -168,6 +178,7 @@ def _native(
     operands = [
         *(a.astype(jnp.float32) for a in (means2d, conics, colors, opacities)),
         jnp.zeros((0,), jnp.float32) if depths is None else depths.astype(jnp.float32),
+        jnp.zeros((0, 0), jnp.float32) if depth_limit is None else depth_limit.astype(jnp.float32),
         jnp.zeros((0, 2), jnp.int32) if radii is None else radii.astype(jnp.int32),
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
@@ -210,25 +221,33 @@ def _backward(
         **settings.attributes(),
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
-    depths = jnp.zeros_like(operands[4])  # they only decide the order
-    v_operands = (*floats, depths, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[5:]))
+    decide = [jnp.zeros_like(o) for o in operands[4:6]]  # depths and their limit
+    v_operands = (*floats, *decide, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[6:]))
     return v_operands, None if absgrad is None else sum_to(v_absgrad, absgrad.shape)
 
 
 _rasterize.defvjp(_forward, _backward)
 
 
+def per_pixel(backgrounds: jax.Array, image_axes: int) -> bool:
+    """Whether the backgrounds of images with so many axes are [..., H, W, D] and not [..., D]."""
+    return backgrounds.ndim > image_axes + 1
+
+
 def _check_arguments(
-    means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, masks, probe, width, height, tile_size, blend
-) -> None:
+    means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width, height,
+    tile_size, blend,
+) -> None:  # fmt: skip
     _check.positive_int(_NAME, width=width, height=height)
     _check.tile_size(_NAME, tile_size)
     tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
-    if tiles is not None and (depths is not None or radii is not None):
+    if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):
         raise ValueError(f"{_NAME}: tiles replaces depths and radii; give one or the other.")
-    _check.shapes(
+    if depth_limit is not None and depths is None:
+        raise ValueError(f"{_NAME}: depth_limit needs depths, also where tiles is given.")
+    sizes = _check.shapes(
         _NAME,
         means2d=(means2d, "... N 2"),
         conics=(conics, "... N 3"),
@@ -236,7 +255,7 @@ def _check_arguments(
         opacities=(opacities, "... N"),
         depths=(depths, "... N"),
         radii=(radii, "... N 2"),
-        backgrounds=(backgrounds, "... D"),
+        depth_limit=(depth_limit, f"... {height} {width}"),
         masks=(masks, f"... {tiles_y} {tiles_x}"),
         **(
             {}
@@ -253,6 +272,9 @@ def _check_arguments(
             }
         ),
     )
+    if backgrounds is not None:
+        own = f"... {height} {width} D" if per_pixel(backgrounds, len(sizes["..."])) else "... D"
+        _check.shapes(_NAME, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
     _check.floating(
         _NAME,
         means2d=means2d,
@@ -261,6 +283,7 @@ def _check_arguments(
         opacities=opacities,
         depths=depths,
         backgrounds=backgrounds,
+        depth_limit=depth_limit,
     )
     _check.kind(_NAME, jnp.integer, radii=radii)
     _check.kind(_NAME, jnp.bool_, masks=masks)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/constants.h"
 #include "cpu/kernels.h"
@@ -110,29 +111,46 @@ void ForEachTile(Pool* pool, Scratch& scratch, const TileLists& lists, int64_t t
   });
 }
 
+struct PixelRect {
+  int64_t x0, y0, x1, y1;  // without the last
+};
+
+PixelRect PixelsOf(const ImageGrid& grid, int64_t tile) {
+  const int64_t x0 = tile % grid.tiles_x() * grid.tile_size, y0 = tile / grid.tiles_x() * grid.tile_size;
+  return {x0, y0, std::min(grid.width, x0 + grid.tile_size), std::min(grid.height, y0 + grid.tile_size)};
+}
+
+// How many splats of a tile's list, which is in the order of depth, are nearer than the limit of any of its pixels.
+int64_t CountInFront(const ImageGrid& grid, const Splats2d& splats, int64_t tile, const TileEntry* list, int64_t size) {
+  const PixelRect rect = PixelsOf(grid, tile);
+  float limit = -std::numeric_limits<float>::infinity();
+  for (int64_t y = rect.y0; y < rect.y1; ++y) {
+    for (int64_t x = rect.x0; x < rect.x1; ++x) limit = std::max(limit, splats.depth_limits[y * grid.width + x]);
+  }
+  return std::partition_point(list, list + size, [&](const TileEntry& e) { return splats.depths[e.id] < limit; }) -
+         list;
+}
+
 TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const Prepared& prepared,
                 int64_t tile, float* scratch) {
   const int64_t begin = prepared.lists.tile_begin[tile];
-  return {grid,
-          blend,
-          tile,
-          prepared.splats,
-          prepared.lists.list + begin,
-          prepared.lists.tile_begin[tile + 1] - begin,
-          splats.colors,
-          splats.channels,
-          scratch};
+  const TileEntry* list = prepared.lists.list + begin;
+  int64_t size = prepared.lists.tile_begin[tile + 1] - begin;
+  if (splats.depth_limits != nullptr && splats.lists.ids == nullptr) {
+    size = CountInFront(grid, splats, tile, list, size);
+  }
+  return {grid,          blend,           tile,          prepared.splats,     list,   size,
+          splats.colors, splats.channels, splats.depths, splats.depth_limits, scratch};
 }
 
 // What a tile that is switched off shows.
 void ClearTile(const ImageGrid& grid, int64_t channels, int64_t tile, const Picture& picture) {
-  const int64_t x0 = tile % grid.tiles_x() * grid.tile_size, y0 = tile / grid.tiles_x() * grid.tile_size;
-  const int64_t x1 = std::min(grid.width, x0 + grid.tile_size), y1 = std::min(grid.height, y0 + grid.tile_size);
-  for (int64_t y = y0; y < y1; ++y) {
-    const int64_t row = y * grid.width;
-    std::fill(picture.colors + (row + x0) * channels, picture.colors + (row + x1) * channels, 0.0f);
-    std::fill(picture.transmittances + row + x0, picture.transmittances + row + x1, 1.0f);
-    std::fill(picture.last_ids + row + x0, picture.last_ids + row + x1, -1);
+  const PixelRect rect = PixelsOf(grid, tile);
+  for (int64_t y = rect.y0; y < rect.y1; ++y) {
+    const int64_t begin = y * grid.width + rect.x0, end = y * grid.width + rect.x1;
+    std::fill(picture.colors + begin * channels, picture.colors + end * channels, 0.0f);
+    std::fill(picture.transmittances + begin, picture.transmittances + end, 1.0f);
+    std::fill(picture.last_ids + begin, picture.last_ids + end, -1);
   }
 }
 

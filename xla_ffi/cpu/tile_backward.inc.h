@@ -101,9 +101,8 @@ unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const PixelCentres
   const int64_t channels = kD > 0 ? kD : slots.channels;
   unsigned alive = 0;
   for (int k = 0; k < kGroups; ++k) {
-    const Mask inside = centres.Inside(grid, b, k);
-    groups[k].pixels = Composited<kGeneral>(inside);
-    alive |= static_cast<unsigned>(Any(inside)) << k;
+    groups[k].pixels = BeginGroup<kGeneral>(job, grid, centres, b, k);
+    alive |= static_cast<unsigned>(Any(Vec(0.0f) < groups[k].pixels.product)) << k;
     if (!grid.WhollyInside(b)) {
       __builtin_memset(groups[k].behind, 0, sizeof(groups[k].behind));
       if constexpr (kD > 0) {
@@ -156,7 +155,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   alignas(64) float raw[kRun * kMaxBlocks * kGroups][kLanes];
   int hits[kRun * kMaxBlocks * kGroups];
   for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
-    batch.Load(job, start);
+    batch.Load<kGeneral>(job, start);
     batch.BlocksOfSplats(grid, blocks_of);
     for (int first = 0; first < batch.size; first += kRun) {
       const int end = first + kRun < batch.size ? first + kRun : batch.size;
@@ -168,7 +167,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
           const int b = __builtin_ctzll(left);
           for (int k = 0; k < kGroups; ++k) {
             hits[n] = b * kGroups + k;
-            n += EvaluateGroup(batch.splats[i], centres.x(b), centres.y(b, k), raw[n]);
+            n += EvaluateGroup<kGeneral>(batch, i, groups[hits[n]].pixels, centres.x(b), centres.y(b, k), raw[n]);
           }
         }
         ends[i - first] = n;
@@ -202,7 +201,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
 }
 template <int kD>
 void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
-  if (IsGeneral(job.blend)) {
+  if (IsGeneral(job)) {
     slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots)
                   : BackwardTile<kD, true, false>(job, gradient, slots);
   } else {

@@ -109,9 +109,11 @@ using Bits64 = uint64_t;
 // The next few splats of a tile's list, copied together.
 struct Batch {
   Gaussian2d splats[kBatch];
+  float depths[kBatch];  // only with kGeneral; in front of all limits where there are none
   int size;
 
   // Takes the entries [start, start + kBatch) of the job's list, as far as there are any.
+  template <bool kGeneral>
   void Load(const TileJob& job, int64_t start) {
     const int64_t left = job.size - start;
     size = static_cast<int>(left < kBatch ? left : kBatch);
@@ -125,6 +127,7 @@ struct Batch {
       shear_y[i] = s.shear_y;
       inv_l11[i] = s.inv_l11;
       level[i] = s.level;
+      if constexpr (kGeneral) depths[i] = job.depth_limits != nullptr ? job.depths[s.id] : 0.0f;
     }
   }
 

@@ -23,9 +23,30 @@ inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
   return job.colors + int64_t{g.id} * job.channels;
 }
 
-// What one splat does at one group: opacity times falloff, 0 where it does not hit. Returns whether it hits.
-JAXSPLAT_INLINE bool EvaluateGroup(const Gaussian2d& g, const Vec& x, const Vec& y, float* raw) {
-  const Evaluation2d e = Evaluate(g, x, y);
+// A group's pixels before the first splat.
+template <bool kGeneral>
+Composited<kGeneral> BeginGroup(const TileJob& job, const BlockGrid& grid, const PixelCentres& centres, int block,
+                                int group) {
+  const Mask inside = centres.Inside(grid, block, group);
+  if constexpr (kGeneral) {
+    alignas(64) float limits[kBlockPixels];
+    for (float& limit : limits) limit = __builtin_inff();
+    if (job.depth_limits != nullptr) {
+      grid.ForEachPixel(block, [&](int i, int64_t pixel) { limits[i] = job.depth_limits[pixel]; });
+    }
+    return {inside, Vec::Load(limits + group * kLanes)};
+  } else {
+    return Composited<kGeneral>(inside);
+  }
+}
+
+// What splat i of a batch does at one group: opacity times falloff, 0 where it does not hit. Returns whether it hits.
+template <bool kGeneral>
+JAXSPLAT_INLINE bool EvaluateGroup(const Batch& batch, int i, const Composited<kGeneral>& pixels, const Vec& x,
+                                   const Vec& y, float* raw) {
+  const Gaussian2d& g = batch.splats[i];
+  Evaluation2d e = Evaluate(g, x, y);
+  if constexpr (kGeneral) e.hit = e.hit & (Vec(batch.depths[i]) < pixels.depth_limit);
   Keep(e.hit, Vec(g.opacity) * Exp2(e.minus_q)).Store(raw);
   return Any(e.hit);
 }
@@ -73,8 +94,9 @@ bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64
   while (todo != 0 && alive) {
     int n = 0;
     for (int i = 0; i < kRun && todo != 0; ++i, todo &= todo - 1) {
-      hits[n] = &batch.splats[__builtin_ctzll(todo)];
-      n += EvaluateGroup(*hits[n], x, y, raw[n]);
+      const int splat = __builtin_ctzll(todo);
+      hits[n] = &batch.splats[splat];
+      n += EvaluateGroup<kGeneral>(batch, splat, pixels, x, y, raw[n]);
     }
     for (int i = 0; i < n && alive; ++i) {
       const Gaussian2d& g = *hits[i];
@@ -114,12 +136,11 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
   __builtin_memcpy(&no_id, &none, sizeof(no_id));
   for (int i = 0; i < grid.count * kGroups; ++i) {
     ForwardGroup<kD, kGeneral>& group = groups[i];
-    const Mask inside = centres.Inside(grid, i / kGroups, i % kGroups);
-    group.pixels = Composited<kGeneral>(inside);
+    group.pixels = BeginGroup<kGeneral>(job, grid, centres, i / kGroups, i % kGroups);
     group.transmittance = Vec(1.0f);
     group.last = Vec(no_id);
     for (Vec& c : group.color) c = Vec(0.0f);
-    alive[i] = Any(inside);
+    alive[i] = Any(Vec(0.0f) < group.pixels.product);
   }
   const int64_t group_floats = kLanes * job.channels;
   if constexpr (kD == 0) {
@@ -129,7 +150,7 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
   Bits64 splats_of[kMaxBlocks];
   bool any = true;
   for (int64_t start = 0; start < job.size && any; start += kBatch) {
-    batch.Load(job, start);
+    batch.Load<kGeneral>(job, start);
     batch.SplatsOfBlocks(grid, splats_of);
     any = false;
     for (int i = 0; i < kBatch; ++i) Batch::Prefetch(job, start, i);
@@ -157,11 +178,14 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
     }
   }
 }
-bool IsGeneral(const BlendRule& rule) { return rule.blend_last || rule.max_contributors > 0; }
+
+bool IsGeneral(const TileJob& job) {
+  return job.blend.blend_last || job.blend.max_contributors > 0 || job.depth_limits != nullptr;
+}
 
 template <int kD>
 void ForwardD(const TileJob& job, const Picture& picture) {
-  IsGeneral(job.blend) ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
+  IsGeneral(job) ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
 }
 
 void Forward(const TileJob& job, const Picture& picture) {

@@ -25,7 +25,9 @@ struct TileJob {
   int64_t size;
   const float* colors;  // [N, channels], by id
   int64_t channels;
-  float* scratch;  // [ScratchFloats(...)]
+  const float* depths;        // [N], by id, used where there are limits
+  const float* depth_limits;  // [H, W] or null
+  float* scratch;             // [ScratchFloats(...)]
 };
 
 // Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros

@@ -14,14 +14,14 @@ struct Inputs {
   Images images;
   ImageGrid grid;
   BlendRule blend;
-  Operand<float> means, conics, colors, opacities, depths;
+  Operand<float> means, conics, colors, opacities, depths, limits;
   Operand<int32_t> radii, ids, offsets, counts;
   Operand<bool> masks;
   bool given_lists;
 
   Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d,
-         const F32& conics_, const F32& colors_, const F32& opacities_, const F32& depths_, const S32& radii_,
-         const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count)
+         const F32& conics_, const F32& colors_, const F32& opacities_, const F32& depths_, const F32& depth_limits,
+         const S32& radii_, const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count)
       : images(result_images),
         grid{picture[picture.size() - 2], picture[picture.size() - 3], tile_size},
         blend(rule),
@@ -30,6 +30,7 @@ struct Inputs {
         colors("colors", colors_.typed_data(), colors_.dimensions(), 2, images),
         opacities("opacities", opacities_.typed_data(), opacities_.dimensions(), 1, images),
         depths("depths", depths_.typed_data(), depths_.dimensions(), 1, images),
+        limits("depth_limits", depth_limits.typed_data(), depth_limits.dimensions(), 2, images),
         radii("radii", radii_.typed_data(), radii_.dimensions(), 2, images),
         ids("gaussian_ids", gaussian_ids.typed_data(), gaussian_ids.dimensions(), 1, images),
         offsets("tile_offsets", tile_offsets.typed_data(), tile_offsets.dimensions(), 1, images),
@@ -41,10 +42,11 @@ struct Inputs {
     conics.Expect("conics", {n, 3});
     colors.Expect("colors", {n, picture[picture.size() - 1]});
     opacities.Expect("opacities", {n});
+    if (limits.size() > 0) limits.Expect("depth_limits", {grid.height, grid.width});
+    if (!given_lists || limits.size() > 0) depths.Expect("depths", {n});
     if (given_lists) {
       offsets.Expect("tile_offsets", {grid.tiles() + 1});
     } else {
-      depths.Expect("depths", {n});
       radii.Expect("radii", {n, 2});
     }
     if (masks.size() != 1) masks.Expect("masks", {grid.tiles_y(), grid.tiles_x()});
@@ -58,10 +60,11 @@ struct Inputs {
     s.conics = conics.At(image);
     s.colors = colors.At(image);
     s.opacities = opacities.At(image);
+    s.depths = depths.At(image);
+    if (limits.size() > 0) s.depth_limits = limits.At(image);
     if (given_lists) {
       s.lists = {ids.At(image), offsets.At(image), ids.dim(0), *counts.At(image)};
     } else {
-      s.depths = depths.At(image);
       s.radii = radii.At(image);
     }
     return s;
@@ -69,15 +72,15 @@ struct Inputs {
   TileMask Mask(int64_t image) const { return {masks.At(image), masks.size()}; }
 };
 
-ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, S32 radii,
-                   Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
+ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+                   S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
                    F32Result out_transmittances, S32Result out_last_ids, int64_t tile_size, double alpha_max,
                    double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, radii, masks, gaussian_ids, tile_offsets, count);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
     const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       RasterizeForward(
@@ -88,16 +91,17 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors,
   });
 }
 
-ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, S32 radii,
-                    Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32 picture, F32 transmittances,
-                    F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics, F32Result v_colors,
-                    F32Result v_opacities, F32Result v_absgrads, int64_t tile_size, double alpha_max, double alpha_min,
-                    double transmittance_min, bool blend_last, int64_t max_contributors) {
+ffi::Error Backward(ffi::ThreadPool threads, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+                    S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32 picture,
+                    F32 transmittances, F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics,
+                    F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, int64_t tile_size,
+                    double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                    int64_t max_contributors) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, radii, masks, gaussian_ids, tile_offsets, count);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
     const int64_t channels = in.colors.dim(1), n = in.means.dim(0), height = in.grid.height, width = in.grid.width;
     const bool absgrad = v_absgrads->element_count() > 0;
     // Under vmap any of these may be shared between images too.
@@ -158,6 +162,7 @@ namespace ffi = xla::ffi;
 #define JAXSPLAT_OPERANDS()   \
   ffi::Ffi::Bind()            \
       .Ctx<ffi::ThreadPool>() \
+      .Arg<F32>()             \
       .Arg<F32>()             \
       .Arg<F32>()             \
       .Arg<F32>()             \

@@ -7,7 +7,7 @@
 
 namespace jaxsplat::JAXSPLAT_ISA {
 
-// Constants of the rule, as broadcast by the kernels. The usual rule has no limit and does not blend the splat that
+// Constants of the rule, as broadcast by the kernels. The usual rule has no limits and does not blend the splat that
 // ends a pixel; the kernels are compiled once for it and once for all others (kGeneral).
 struct Rule {
   float alpha_max, transmittance_min, most;
@@ -32,9 +32,11 @@ struct Composited {
 };
 template <>
 struct Composited<true> : Composited<false> {
-  Vec count;  // splats blended so far
+  Vec count;        // splats blended so far
+  Vec depth_limit;  // those that are not nearer do not hit
 
-  explicit Composited(const Mask& inside) : Composited<false>(inside), count(Vec(0.0f)) {}
+  Composited(const Mask& inside, const Vec& depth_limit)
+      : Composited<false>(inside), count(Vec(0.0f)), depth_limit(depth_limit) {}
   Composited() = default;
 };
 

@@ -35,9 +35,10 @@ struct Splats2d {
   const float* conics;     // [N, 3]
   const float* colors;     // [N, D]
   const float* opacities;  // [N]
-  const float* depths;     // [N], unused with given lists
+  const float* depths;     // [N], with given lists only used where there are limits
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
+  const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
 
   // Whether splat i takes part where the lists are found here.
   bool Visible(int64_t i) const {
