@@ -130,7 +130,7 @@ def rasterize_gaussians_3d(
     else:
         blended, transmittances, last_ids = _native(
             means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
-            _Settings(width, height, tile_size, blend),
+            Settings(width, height, tile_size, blend),
         )  # fmt: skip
     if backgrounds is not None:
         if not per_pixel(backgrounds, blended.ndim - 3):
@@ -139,13 +139,16 @@ def rasterize_gaussians_3d(
     return Rasterized(blended, 1 - transmittances[..., None], last_ids)
 
 
-class _Settings(NamedTuple):
+class Settings(NamedTuple):
+    """What the kernels take as attributes, beside the size of the picture."""
+
     width: int
     height: int
     tile_size: int
     blend: Blend
 
     def attributes(self) -> dict[str, Any]:
+        """Attributes of the call."""
         return {
             "tile_size": self.tile_size,
             "alpha_max": float(self.blend.alpha_max),
@@ -172,7 +175,7 @@ def _native(
     tiles: TileIntersections | None,
     masks: jax.Array | None,
     probe: ScreenProbe | None,
-    settings: _Settings,
+    settings: Settings,
 ) -> tuple[jax.Array, ...]:
     empty = jnp.zeros((0,), jnp.int32)
     operands = [
@@ -190,7 +193,7 @@ def _native(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _rasterize(
-    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
+    settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[jax.Array, ...]:
     del absgrad  # only the backward pass has something to say to it
     pixels = (settings.height, settings.width)
@@ -199,14 +202,14 @@ def _rasterize(
 
 
 def _forward(
-    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
+    settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
     outputs: Any = _rasterize(settings, operands, absgrad)
     return outputs, (operands, absgrad, *outputs[:2])
 
 
 def _backward(
-    settings: _Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
+    settings: Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
 ) -> tuple[tuple[Any, ...], jax.Array | None]:
     operands, absgrad, picture, transmittances = residuals
     v_picture, v_transmittances, _ = cotangents
@@ -234,13 +237,25 @@ def per_pixel(backgrounds: jax.Array, image_axes: int) -> bool:
     return backgrounds.ndim > image_axes + 1
 
 
+def list_specs(
+    tiles: TileIntersections | None, masks: jax.Array | None, width: int, height: int, tile_size: int
+) -> dict[str, tuple[Any, str]]:
+    """Shapes that lists and masks of tiles must have, for `_check.shapes`."""
+    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    specs = {"masks": (masks, f"... {tiles_y} {tiles_x}")}
+    if tiles is not None:
+        specs["tiles.gaussian_ids"] = (tiles.gaussian_ids, "... M")
+        specs["tiles.tile_offsets"] = (tiles.tile_offsets, f"... {tiles_y * tiles_x + 1}")
+        specs["tiles.count"] = (tiles.count, "...")
+    return specs
+
+
 def _check_arguments(
     means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width, height,
     tile_size, blend,
 ) -> None:  # fmt: skip
     _check.positive_int(_NAME, width=width, height=height)
     _check.tile_size(_NAME, tile_size)
-    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
     if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):
@@ -256,20 +271,11 @@ def _check_arguments(
         depths=(depths, "... N"),
         radii=(radii, "... N 2"),
         depth_limit=(depth_limit, f"... {height} {width}"),
-        masks=(masks, f"... {tiles_y} {tiles_x}"),
+        **list_specs(tiles, masks, width, height, tile_size),
         **(
             {}
             if probe is None
             else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
-        ),
-        **(
-            {}
-            if tiles is None
-            else {
-                "tiles.gaussian_ids": (tiles.gaussian_ids, "... M"),
-                "tiles.tile_offsets": (tiles.tile_offsets, f"... {tiles_y * tiles_x + 1}"),
-                "tiles.count": (tiles.count, "..."),
-            }
         ),
     )
     if backgrounds is not None:

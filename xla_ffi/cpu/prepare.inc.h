@@ -16,9 +16,11 @@ struct PrepareBatch {
   alignas(64) float opacity[kLanes], mantissa[kLanes], exponent[kLanes];
 
   void Load(const Splats2d& splats, int64_t id, float inv_alpha_min, int lane) {
-    const float* conic = splats.conics + id * 3;
-    x[lane] = splats.means[id * 2];
-    y[lane] = splats.means[id * 2 + 1];
+    constexpr float kCircle[3] = {1, 0, 1}, kNowhere[2] = {0, 0};
+    const float* const conic = splats.conics != nullptr ? splats.conics + id * 3 : kCircle;
+    const float* const mean = splats.conics != nullptr ? splats.means + id * 2 : kNowhere;
+    x[lane] = mean[0];
+    y[lane] = mean[1];
     a[lane] = conic[0];
     b[lane] = conic[1];
     // In double, where the products are exact: the difference keeps its digits for long thin splats.
@@ -33,14 +35,6 @@ struct PrepareBatch {
     __builtin_memcpy(&mantissa[lane], &bits, sizeof(bits));
   }
 };
-
-// A splat that hits no pixel and touches no tile.
-void SetNothing(Gaussian2d* g) {
-  g->x = g->y = g->l11 = g->l21 = g->shear_y = g->inv_l11 = g->level = g->opacity = 0;
-  g->l22 = 1;
-  g->floor = 1;  // above every -q
-  g->half_height = -1;
-}
 
 // Those that are not visible are left as they are: no list has them.
 void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double alpha_min, Gaussian2d* out) {
@@ -92,6 +86,7 @@ void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double al
       to.shear_y = shear_y[i];
       to.inv_l11 = inv_l11[i];
       to.level = level[i];
+      if (splats.conics == nullptr) SetEverywhere(&to);
     }
   }
 }
