@@ -122,8 +122,14 @@ def project_outlines(
     )
 
 
+Range = tuple[jax.Array, jax.Array]
+
+
 class _Outline(NamedTuple):
-    """On the plane at distance 1: centre, covariance of the ellipse at its level, and that one's determinant."""
+    """On the plane at distance 1: centre, covariance of the ellipse at its level, and that one's determinant.
+
+    Where the outline is no ellipse, the ranges of x and y that its visible branch lies in.
+    """
 
     x: jax.Array
     y: jax.Array
@@ -132,6 +138,8 @@ class _Outline(NamedTuple):
     yy: jax.Array
     det: jax.Array
     bounded: jax.Array
+    across: Range
+    down: Range
 
 
 def _outline(
@@ -148,13 +156,29 @@ def _outline(
     distance = [dot(axis, t) / s for axis, s in zip(axes, scale, strict=True)]
     det = volume * volume * (dot(distance, distance) - level) / (d * d * d)
     centre = [(t[i] * t[2] - level * dot(m[i], m[2])) / d for i in range(2)]
-    return _Outline(*centre, xx, xy, yy, det, bounded & (det > 0) & (xx > 0) & (yy > 0))
+    bounded &= (det > 0) & (xx > 0) & (yy > 0)
+    return _Outline(*centre, xx, xy, yy, det, bounded, *(_range(t[i], t[2], m[i], m[2], level) for i in range(2)))
+
+
+def _range(x: jax.Array, z: jax.Array, m: Vector, m_z: Vector, level: jax.Array) -> Range:
+    """Slopes x / z that a splat reaches in front of the camera whose ellipsoid crosses the camera's plane.
+
+    A plane through the camera with this slope touches the ellipsoid where a quadratic is zero, and misses it between
+    these slopes. What lies in front is connected, so its slopes are those on the side of the mean.
+    """
+    a, b, c = (p - level * q for p, q in ((z * z, dot(m_z, m_z)), (x * z, dot(m, m_z)), (x * x, dot(m, m))))
+    root = b * b - a * c
+    q = b + jnp.where(b < 0, -1, 1) * jnp.sqrt(jnp.maximum(root, 0))
+    slopes = q / jnp.where(a < 0, a, -1), jnp.where(q != 0, c / jnp.where(q != 0, q, 1), 0)
+    low, high = jnp.minimum(*slopes), jnp.maximum(*slopes)
+    limited, mean = (root > 0) & (a < 0), x / z
+    return jnp.where(limited & (mean >= high), high, -jnp.inf), jnp.where(limited & (mean <= low), low, jnp.inf)
 
 
 def _to_pixels(
     o: _Outline, k: Intrinsics, eps2d: Any, level: jax.Array, width: int, height: int
 ) -> tuple[jax.Array, ...]:
-    """Centre, covariance and determinant in pixels, widened; those of a circle around the picture where unbounded."""
+    """Centre, covariance and determinant in pixels, widened; where unbounded, of an ellipse around the visible part."""
     a = k.fx * k.fx * o.xx + 2 * k.fx * k.skew * o.xy + k.skew * k.skew * o.yy
     b = k.fx * k.shear * o.xx + (k.fx * k.fy + k.skew * k.shear) * o.xy + k.skew * k.fy * o.yy
     c = k.shear * k.shear * o.xx + 2 * k.shear * k.fy * o.xy + k.fy * k.fy * o.yy
@@ -165,7 +189,18 @@ def _to_pixels(
     thin = det < _THINNEST * a * c
     a, b, c = jnp.where(thin, 2 * a, a), jnp.where(thin, 0, b), jnp.where(thin, 2 * c, c)
     det = jnp.where(thin, a * c, det)
-    around = (width + height) ** 2 / jnp.maximum(level, _LEAST_LEVEL)
     u, v = k.fx * o.x + k.skew * o.y + k.cx, k.shear * o.x + k.fy * o.y + k.cy
-    whole = (width / 2, height / 2, around, 0.0, around, around * around)
-    return tuple(jnp.where(o.bounded, part, value) for part, value in zip((u, v, a, b, c, det), whole, strict=True))
+    straight = (k.skew == 0) & (k.shear == 0)
+    left, right = _pixels(o.across, k.fx, k.cx, straight, width)
+    top, bottom = _pixels(o.down, k.fy, k.cy, straight, height)
+    # Twice the square of half a side: the ellipse through the corners. Of a side of no length, nothing is seen.
+    wide, high = (jnp.maximum(s, 0) ** 2 / (2 * jnp.maximum(level, _LEAST_LEVEL)) for s in (right - left, bottom - top))
+    around = ((left + right) / 2, (top + bottom) / 2, wide, jnp.zeros_like(wide), high, wide * high)
+    return tuple(jnp.where(o.bounded, part, other) for part, other in zip((u, v, a, b, c, det), around, strict=True))
+
+
+def _pixels(slopes: Range, focal: jax.Array, centre: jax.Array, straight: jax.Array, size: int) -> Range:
+    """The part of a range that is in the picture, and a pixel more."""
+    ends = [jnp.where(straight, focal * slope + centre, jnp.nan) for slope in slopes]
+    low, high = jnp.minimum(*ends), jnp.maximum(*ends)
+    return jnp.clip(jnp.where(straight, low, 0) - 1, -1, size + 1), jnp.clip(jnp.where(straight, high, size) + 1, -1, size + 1)
