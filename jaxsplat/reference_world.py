@@ -26,6 +26,7 @@ def rasterize_gaussians_world(
     depths: jax.Array | None = None,
     radii: jax.Array | None = None,
     tiles: TileIntersections | None = None,
+    depth_limit: jax.Array | None = None,
     masks: jax.Array | None = None,
     tile_size: int = const.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
@@ -46,6 +47,7 @@ def rasterize_gaussians_world(
       depths: [..., N]; without, the order is by index.
       radii: [..., N, 2]; without, no splat is left out.
       tiles: lists from `intersect_tiles` with the same tile size.
+      depth_limit: [..., H, W] depth of the nearest splat that a pixel does not show.
       masks: [..., TY, TX] bool; the pixels of a tile with False see nothing.
       tile_size: side of a tile in pixels.
       blend: the blend rule.
@@ -57,7 +59,7 @@ def rasterize_gaussians_world(
     Example:
       >>> picture, *_ = rasterize_gaussians_world(means, quats, scales, opacities, colors, rays)
     """
-    image = _Image(means, quats, scales, opacities, colors, rays, normals, depths, radii, tiles, masks)
+    image = _Image(means, quats, scales, opacities, colors, rays, normals, depths, radii, tiles, depth_limit, masks)
     return over_images(lambda one: _render(one, tile_size, blend), image, _RANKS)
 
 
@@ -74,10 +76,11 @@ class _Image(NamedTuple):
     depths: jax.Array | None
     radii: jax.Array | None
     tiles: TileIntersections | None
+    depth_limit: jax.Array | None
     masks: jax.Array | None
 
 
-_RANKS = (2, 2, 2, 1, 2, 3, 2, 1, 2, (1, 1, 1, 0), 2)
+_RANKS = (2, 2, 2, 1, 2, 3, 2, 1, 2, (1, 1, 1, 0), 2, 2)
 
 
 class _Layers(NamedTuple):
@@ -99,7 +102,11 @@ def _render(image: _Image, tile_size: int, blend: Blend) -> tuple[jax.Array, ...
     rays = image.rays.reshape(-1, 6)
 
     def blend_pixels(index: jax.Array, candidate: jax.Array) -> tuple[jax.Array, ...]:
-        return _blend_pixels(layers, candidate & layers.drawable[:, None], rays[jnp.minimum(index, len(rays) - 1)], blend)
+        candidate &= layers.drawable[:, None]
+        if image.depth_limit is not None:
+            assert image.depths is not None
+            candidate &= image.depths[ids][:, None] < image.depth_limit.reshape(-1)[index][None]
+        return _blend_pixels(layers, candidate, rays[index], blend)
 
     picture, *rest = over_pixels(blend_pixels, len(ids), width, height, tile_size, image.tiles, image.masks)
     if image.tiles is not None:
@@ -123,9 +130,7 @@ def _layers(image: _Image, ids: jax.Array, valid: jax.Array) -> _Layers:
         for part, value in zip(parts, harmless, strict=True)
     )
     rotation = _linalg.rotation(*_linalg.components(quat))
-    axes = tuple(
-        tuple(entry / scale[:, k] for entry in column) for k, column in enumerate(zip(*rotation, strict=True))
-    )
+    axes = tuple(tuple(entry / scale[:, k] for entry in column) for k, column in enumerate(zip(*rotation, strict=True)))
     return _Layers(
         ids, _linalg.components(mean), axes, opacity[:, 0], colors,
         None if image.normals is None else _linalg.components(normal), drawable[ids] & valid,
@@ -144,12 +149,12 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend:
         offset = [o[None, :] - mean[:, None] for o, mean in zip(origin, layers.mean, strict=True)]
         if drawn is not None:
             offset = [jnp.where(drawn, part, 0) for part in offset]
-        g = [sum(entry[:, None] * part for entry, part in zip(row, offset, strict=True)) for row in layers.axes]
-        a = [sum(entry[:, None] * d[None] for entry, d in zip(row, direction, strict=True)) for row in layers.axes]
+        ways = [d[None] for d in direction]
+        g, a = ([_dot([entry[:, None] for entry in row], part) for row in layers.axes] for part in (offset, ways))
         moment = [g[i - 2] * a[i - 1] - g[i - 1] * a[i - 2] for i in range(3)]
-        squared = sum(part * part for part in a)
-        t = -sum(x * y for x, y in zip(g, a, strict=True)) / squared
-        alpha = layers.opacity[:, None] * jnp.exp(-0.5 * sum(part * part for part in moment) / squared)
+        squared = _dot(a, a)
+        t = -_dot(g, a) / squared
+        alpha = layers.opacity[:, None] * jnp.exp(-0.5 * _dot(moment, moment) / squared)
         return jnp.where(alpha > blend.alpha_max, blend.alpha_max, alpha), t
 
     # First which splats count, then their values with the others made harmless: those may overflow.
@@ -169,3 +174,7 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend:
     away = sum(n[:, None] * d[None] for n, d in zip(layers.normal, direction, strict=True)) > 0
     facing = [jnp.where(away, -n[:, None], n[:, None]) for n in layers.normal]
     return *results, _linalg.interleave(*(jnp.sum(weight * part, 0) for part in (t, *facing)))
+
+
+def _dot(p: list[jax.Array], q: list[jax.Array]) -> jax.Array:
+    return p[0] * q[0] + p[1] * q[1] + p[2] * q[2]

@@ -99,7 +99,7 @@ def rasterization(
       camera_model: "pinhole", "ortho" or "fisheye" (equidistant).
       evaluate: "ellipse": on the screen, after a linearisation and the dilation by `eps2d`; "ray": in the world along
         each pixel's ray, exact for any camera. Depth is then the distance along the ray, and `info.normals` come with
-        the depth modes. `eps2d` only widens bounds; `probe`, `covars`, `antialiased` and `depth_limit` do not apply.
+        the depth modes. `eps2d` only widens bounds; `probe`, `covars` and `antialiased` do not apply.
       rays: [..., C, H, W, 6] origins and unit directions in the world, for `evaluate="ray"`; those of the camera model
         by default. `viewmats`, `Ks` and the model still say where and in which order a splat is seen.
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
@@ -127,8 +127,10 @@ def rasterization(
     }  # fmt: skip
     arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
     planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
-    _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None, depth_limit=depth_limit)
-    image_axes = _check_arguments(arrays, planes, masks, probe, sh_degree, render_mode, camera_chunk, height, width)
+    _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None)
+    image_axes = _check_arguments(
+        arrays, planes, masks, probe, rays, sh_degree, render_mode, camera_chunk, height, width
+    )
     depth_limit = arrays.pop("depth_limit")
     if validate:
         _validate.finite(_NAME, **arrays)
@@ -159,13 +161,17 @@ def _render(
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
     along_rays = evaluate == "ray"
-    project = functools.partial(
-        project_outlines if along_rays and camera_model == "pinhole" else
-        functools.partial(project_gaussians, covars=splats["covars"], camera_model=camera_model, antialiased=antialiased),
+    if along_rays and camera_model == "pinhole":
+        project = project_outlines
+    else:
+        project = functools.partial(
+            project_gaussians, covars=splats["covars"], camera_model=camera_model, antialiased=antialiased
+        )
+    projected = project(
+        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"], opacities=opacities,
         width=width, height=height, eps2d=eps2d, near_plane=cameras["near_plane"], far_plane=cameras["far_plane"],
-        radius_clip=radius_clip, alpha_min=blend.alpha_min, opacities=opacities,
+        radius_clip=radius_clip, alpha_min=blend.alpha_min,
     )  # fmt: skip
-    projected = project(splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"])
     opacities = opacities[..., None, :]
     if antialiased:
         opacities = opacities * projected.compensations
@@ -188,7 +194,7 @@ def _render(
             )
         return _along_rays(
             splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
-            backgrounds=cameras["backgrounds"], blend=blend, backend=backend,
+            backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend, backend=backend,
         )  # fmt: skip
     rasterized = rasterize_gaussians_3d(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
@@ -292,8 +298,8 @@ def _check_evaluate(evaluate: str, rays: Any, **ellipse_only: Any) -> None:
 
 
 def _check_arguments(
-    arrays: dict[str, Any], planes: dict[str, Any], masks: Any, probe: Any, sh_degree: int | None, render_mode: str,
-    camera_chunk: int | None, height: int, width: int,
+    arrays: dict[str, Any], planes: dict[str, Any], masks: Any, probe: Any, rays: Any, sh_degree: int | None,
+    render_mode: str, camera_chunk: int | None, height: int, width: int,
 ) -> int:  # fmt: skip
     """Checks shapes and settings, and returns how many axes the images have, cameras included."""
     _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
@@ -309,6 +315,7 @@ def _check_arguments(
         "Ks": (arrays["Ks"], "... C 3 3"),
         "depth_limit": (arrays["depth_limit"], f"... C {height} {width}"),
         "masks": (masks, "... C Y X"),
+        "rays": (rays, f"... C {height} {width} 6"),
         **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
     }
     if sh_degree is not None:

@@ -6,7 +6,6 @@ L = 2 ln(opacity / alpha_min) is. The outline of that ellipsoid is a conic secti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,9 @@ from jaxsplat.types import Projected
 
 _THINNEST = 1e-5
 """Below this ratio of the determinant to the product of the variances, float32 loses the shorter axis of an ellipse."""
+
+_NEAREST = 1e-2
+"""An outline is taken for an ellipse while d is above this part of the squared depth: its numbers stay moderate."""
 
 _LEAST_LEVEL = 1e-3
 """Of a splat whose opacity is that at which it ends."""
@@ -103,7 +105,12 @@ def project_outlines(
     k = split(_linalg.lift(Ks[..., None, :, :], rank + 2))
     u, v, a, b, c, det = _to_pixels(_outline(t, m, axes, scale, level), k, eps2d, level, width, height)
     across, down = (jnp.clip(jnp.ceil(jnp.sqrt(level * s)), 1, RADIUS_LIMIT) for s in (a, c))
-    visible = jnp.isfinite(u + v + a + b + c + t[2]) & (opacity >= alpha_min) & (opacity < jnp.inf)
+    # A row with a value that is not finite has no factor that is.
+    visible = (
+        jnp.isfinite(u + v + a + b + c + sum(t) + sum(sum(row) for row in m))
+        & (opacity >= alpha_min)
+        & (opacity < jnp.inf)
+    )
     visible &= (t[2] > near) & (t[2] < far) & (scale[0] * scale[1] * scale[2] != 0)
     visible &= sum(abs(part) for part in columns(quats)) > const.NORM_FLOOR
     visible &= (across > radius_clip) | (down > radius_clip)
@@ -142,22 +149,20 @@ class _Outline(NamedTuple):
     down: Range
 
 
-def _outline(
-    t: Vector, m: Sequence[Vector], axes: Sequence[Vector], scale: Vector, level: jax.Array
-) -> _Outline:
+def _outline(t: Vector, m: list[Vector], axes: list[Vector], scale: Vector, level: jax.Array) -> _Outline:
     d = t[2] * t[2] - level * dot(m[2], m[2])
-    bounded = d > 0
+    bounded = d > _NEAREST * t[2] * t[2]
     d = jnp.where(bounded, d, 1)
     u = [tuple(t[2] * a - t[i] * b for a, b in zip(m[i], m[2], strict=True)) for i in range(2)]
     n = [cross(m[i], m[2]) for i in range(2)]
     xx, xy, yy = ((dot(u[i], u[j]) - level * dot(n[i], n[j])) / (d * d) for i, j in ((0, 0), (0, 1), (1, 1)))
     # Of the dual conic; not xx yy - xy^2, which cancels for thin splats. The rest is how far outside the camera is.
     volume = scale[0] * scale[1] * scale[2]
-    distance = [dot(axis, t) / s for axis, s in zip(axes, scale, strict=True)]
-    det = volume * volume * (dot(distance, distance) - level) / (d * d * d)
-    centre = [(t[i] * t[2] - level * dot(m[i], m[2])) / d for i in range(2)]
-    bounded &= (det > 0) & (xx > 0) & (yy > 0)
-    return _Outline(*centre, xx, xy, yy, det, bounded, *(_range(t[i], t[2], m[i], m[2], level) for i in range(2)))
+    distance = tuple(dot(axis, t) / s for axis, s in zip(axes, scale, strict=True))
+    det = jnp.maximum(volume * volume * (dot(distance, distance) - level) / (d * d * d), 0)
+    x, y = ((t[i] * t[2] - level * dot(m[i], m[2])) / d for i in range(2))
+    across, down = (_range(t[i], t[2], m[i], m[2], level) for i in range(2))
+    return _Outline(x, y, jnp.maximum(xx, 0), xy, jnp.maximum(yy, 0), det, bounded, across, down)
 
 
 def _range(x: jax.Array, z: jax.Array, m: Vector, m_z: Vector, level: jax.Array) -> Range:
@@ -166,12 +171,14 @@ def _range(x: jax.Array, z: jax.Array, m: Vector, m_z: Vector, level: jax.Array)
     A plane through the camera with this slope touches the ellipsoid where a quadratic is zero, and misses it between
     these slopes. What lies in front is connected, so its slopes are those on the side of the mean.
     """
+    # An ellipsoid that just does not reach the plane is taken to do so.
     a, b, c = (p - level * q for p, q in ((z * z, dot(m_z, m_z)), (x * z, dot(m, m_z)), (x * x, dot(m, m))))
+    a = jnp.minimum(a, -_NEAREST * z * z)
     root = b * b - a * c
     q = b + jnp.where(b < 0, -1, 1) * jnp.sqrt(jnp.maximum(root, 0))
-    slopes = q / jnp.where(a < 0, a, -1), jnp.where(q != 0, c / jnp.where(q != 0, q, 1), 0)
+    slopes = q / a, jnp.where(q != 0, c / jnp.where(q != 0, q, 1), 0)
     low, high = jnp.minimum(*slopes), jnp.maximum(*slopes)
-    limited, mean = (root > 0) & (a < 0), x / z
+    limited, mean = root > 0, x / z
     return jnp.where(limited & (mean >= high), high, -jnp.inf), jnp.where(limited & (mean <= low), low, jnp.inf)
 
 
@@ -203,4 +210,6 @@ def _pixels(slopes: Range, focal: jax.Array, centre: jax.Array, straight: jax.Ar
     """The part of a range that is in the picture, and a pixel more."""
     ends = [jnp.where(straight, focal * slope + centre, jnp.nan) for slope in slopes]
     low, high = jnp.minimum(*ends), jnp.maximum(*ends)
-    return jnp.clip(jnp.where(straight, low, 0) - 1, -1, size + 1), jnp.clip(jnp.where(straight, high, size) + 1, -1, size + 1)
+    return jnp.clip(jnp.where(straight, low, 0) - 1, -1, size + 1), jnp.clip(
+        jnp.where(straight, high, size) + 1, -1, size + 1
+    )

@@ -132,11 +132,7 @@ def rasterize_gaussians_3d(
             means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
             Settings(width, height, tile_size, blend),
         )  # fmt: skip
-    if backgrounds is not None:
-        if not per_pixel(backgrounds, blended.ndim - 3):
-            backgrounds = backgrounds[..., None, None, :]
-        blended = blended + transmittances[..., None] * _linalg.lift(backgrounds, blended.ndim)
-    return Rasterized(blended, 1 - transmittances[..., None], last_ids)
+    return Rasterized(over_backgrounds(blended, transmittances, backgrounds), 1 - transmittances[..., None], last_ids)
 
 
 class Settings(NamedTuple):
@@ -192,9 +188,7 @@ def _native(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rasterize(
-    settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
-) -> tuple[jax.Array, ...]:
+def _rasterize(settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None) -> tuple[jax.Array, ...]:
     del absgrad  # only the backward pass has something to say to it
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
@@ -232,9 +226,27 @@ def _backward(
 _rasterize.defvjp(_forward, _backward)
 
 
+def over_backgrounds(blended: jax.Array, transmittances: jax.Array, backgrounds: jax.Array | None) -> jax.Array:
+    """What was blended, in front of the backgrounds."""
+    if backgrounds is None:
+        return blended
+    if not per_pixel(backgrounds, blended.ndim - 3):
+        backgrounds = backgrounds[..., None, None, :]
+    return blended + transmittances[..., None] * _linalg.lift(backgrounds, blended.ndim)
+
+
 def per_pixel(backgrounds: jax.Array, image_axes: int) -> bool:
     """Whether the backgrounds of images with so many axes are [..., H, W, D] and not [..., D]."""
     return backgrounds.ndim > image_axes + 1
+
+
+def check_backgrounds(
+    name: str, backgrounds: jax.Array | None, colors: jax.Array, image_axes: int, width: int, height: int
+) -> None:
+    """Raises unless the backgrounds, of images or of pixels, fit the colors."""
+    if backgrounds is not None:
+        own = f"... {height} {width} D" if per_pixel(backgrounds, image_axes) else "... D"
+        _check.shapes(name, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
 
 
 def list_specs(
@@ -278,9 +290,7 @@ def _check_arguments(
             else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
         ),
     )
-    if backgrounds is not None:
-        own = f"... {height} {width} D" if per_pixel(backgrounds, len(sizes["..."])) else "... D"
-        _check.shapes(_NAME, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
+    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
     _check.floating(
         _NAME,
         means2d=means2d,

@@ -12,7 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_world
 from jaxsplat._index import sum_to
-from jaxsplat.rasterize.gaussians_3d import Settings, list_specs
+from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, list_specs, over_backgrounds
 from jaxsplat.types import Backend, Blend, Projected, TileIntersections
 
 _NAME = "rasterize_gaussians_world"
@@ -48,6 +48,7 @@ def rasterize_gaussians_world(
     extents: Projected | None = None,
     tiles: TileIntersections | None = None,
     backgrounds: jax.Array | None = None,
+    depth_limit: jax.Array | None = None,
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
@@ -55,14 +56,14 @@ def rasterize_gaussians_world(
     backend: Backend = "auto",
     validate: bool = False,
 ) -> RasterizedWorld:
-    """Blends 3D Gaussians front to back, each evaluated where it is greatest along a pixel's ray (Wu et al. 2025, 3DGUT).
+    """Blends 3D Gaussians front to back, each where it is greatest along a pixel's ray (Wu et al. 2025, 3DGUT).
 
     alpha = min(alpha_max, opacity exp(-p^2 / 2)) with p the distance between ray and mean after both are taken to the
     space where the splat is a unit ball; a splat whose closest approach is behind the ray's origin adds nothing. There
     is no linearisation and no dilation, so any camera is exact that has rays. Leading axes are images; those of the
-    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `extents`, which
-    only says where a splat is seen and in which order. Values and gradients have the same bits in every run, whatever
-    the number of threads.
+    arguments broadcast, and a shared argument is not copied. Gradients reach every float argument but `extents` and
+    `depth_limit`, which only say where a splat is seen, in which order, and what is hidden. Values and gradients have
+    the same bits in every run, whatever the number of threads.
 
     Args:
       means: [..., N, 3] centres, in world units.
@@ -76,7 +77,9 @@ def rasterize_gaussians_world(
         seen, `depths` order them. The reference back end uses depths and radii alone. Needed unless `tiles` is given.
       tiles: lists made by `intersect_tiles` with the same `tile_size`, in place of `extents`: every pixel of a tile
         then tries every splat of its list.
-      backgrounds: [..., D] color behind everything; 0 by default.
+      backgrounds: [..., D] or [..., H, W, D] color behind everything; 0 by default.
+      depth_limit: [..., H, W] a pixel shows the splats whose depth in `extents` is less than this; `inf` for no limit.
+        A hard cut, with zero gradient.
       masks: [..., ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
@@ -102,7 +105,7 @@ def rasterize_gaussians_world(
     """
     floats = {"means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors, "rays": rays}
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
-    _check_arguments(floats, extents, tiles, backgrounds, masks, tile_size, blend)
+    _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
     if validate:
         _validate.finite(_NAME, **floats)
         if tiles is not None:
@@ -112,9 +115,10 @@ def rasterize_gaussians_world(
     normals = _normals(floats["quats"], floats["scales"]) if hits else None
     settings = Settings(width, height, tile_size, blend)
     render = _reference if chosen == "reference" else _native
-    blended, transmittances, last_ids, *accumulated = render(floats, normals, extents, tiles, masks, settings)
-    if backgrounds is not None:
-        blended = blended + transmittances[..., None] * backgrounds[..., None, None, :]
+    blended, transmittances, last_ids, *accumulated = render(
+        floats, normals, extents, tiles, depth_limit, masks, settings
+    )
+    blended = over_backgrounds(blended, transmittances, backgrounds)
     distances, facing = (accumulated[0][..., :1], accumulated[0][..., 1:]) if hits else (None, None)
     return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, distances, facing)
 
@@ -128,21 +132,23 @@ def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
     return _linalg.interleave(*(choose(axis) for axis in zip(*columns, strict=True)))
 
 
-def _reference(floats, normals, extents, tiles, masks, settings) -> tuple[jax.Array, ...]:
+def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
     order = {} if extents is None else {"depths": extents.depths, "radii": extents.radii}
     return reference_world.rasterize_gaussians_world(
-        **floats, normals=normals, tiles=tiles, masks=masks, tile_size=settings.tile_size, blend=settings.blend, **order
-    )
+        **floats, normals=normals, tiles=tiles, depth_limit=depth_limit, masks=masks, tile_size=settings.tile_size,
+        blend=settings.blend, **order,
+    )  # fmt: skip
 
 
 # Number of own axes of the operands of the kernel: means, quats, scales, opacities, colors, normals, rays, means2d,
-# conics, depths, radii, masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 1, 1, 0)
+# conics, depths, depth_limit, radii, masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty
+# array.
+_RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 2, 1, 1, 0)
 _FLOATS = 7
 """Operands that have gradients."""
 
 
-def _native(floats, normals, extents, tiles, masks, settings) -> tuple[jax.Array, ...]:
+def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
     empty = jnp.zeros((0,), jnp.int32)
     bounds = (
         [jnp.zeros((0,) * rank, jnp.float32) for rank in (2, 2, 1)]
@@ -154,6 +160,7 @@ def _native(floats, normals, extents, tiles, masks, settings) -> tuple[jax.Array
         jnp.zeros((0, 3), jnp.float32) if normals is None else normals.astype(jnp.float32),
         floats["rays"].astype(jnp.float32),
         *bounds,
+        jnp.zeros((0, 0), jnp.float32) if depth_limit is None else depth_limit.astype(jnp.float32),
         jnp.zeros((0, 2), jnp.int32) if extents is None else extents.radii.astype(jnp.int32),
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
@@ -179,11 +186,10 @@ def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple
 
 def _backward(
     settings: Settings, hits: bool, residuals: tuple[Any, ...], cotangents: tuple[Any, ...]
-) -> tuple[tuple[jax.Array | None, ...]]:
+) -> tuple[tuple[Any, ...]]:
     operands, rays_move, picture, transmittances, accumulated = residuals
-    v_picture, v_transmittances, _, v_accumulated = (
-        jnp.zeros(v.shape, v.dtype) if isinstance(v, SymbolicZero) else v for v in cotangents
-    )
+    cotangents = tuple(jnp.zeros(v.shape, jnp.float32) if isinstance(v, SymbolicZero) else v for v in cotangents)
+    v_picture, v_transmittances, _, v_accumulated = cotangents
     n, channels = operands[4].shape[-2:]
     shapes = [(n, 3), (n, 4), (n, 3), (n,), (n, channels), operands[5].shape[-2:]]
     shapes.append((settings.height, settings.width, 6) if rays_move is not None else (0, 0, 6))
@@ -197,15 +203,15 @@ def _backward(
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients[:-1], operands, strict=False)]
     v_rays = None if rays_move is None else sum_to(gradients[-1], operands[_FLOATS - 1].shape)
-    # The extents only decide where and in which order.
-    decide = [jnp.zeros_like(o) for o in operands[_FLOATS : _FLOATS + 3]]
-    return ((*floats, v_rays, *decide, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[_FLOATS + 3 :])),)
+    # The extents and the limit only decide where and in which order.
+    decide = [jnp.zeros_like(o) for o in operands[_FLOATS : _FLOATS + 4]]
+    return ((*floats, v_rays, *decide, *(np.zeros(o.shape, jax.dtypes.float0) for o in operands[_FLOATS + 4 :])),)
 
 
 _rasterize.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _check_arguments(floats, extents, tiles, backgrounds, masks, tile_size, blend) -> None:
+def _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
     _check.tile_size(_NAME, tile_size)
     if (extents is None) == (tiles is None):
         raise ValueError(f"{_NAME}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
@@ -221,10 +227,13 @@ def _check_arguments(floats, extents, tiles, backgrounds, masks, tile_size, blen
     _check.shapes(_NAME, rays=shapes["rays"])
     height, width = rays.shape[-3:-1]
     _check.positive_int(_NAME, **{"height of rays": height, "width of rays": width})
-    shapes |= {"backgrounds": (backgrounds, "... D"), **list_specs(tiles, masks, width, height, tile_size)}
-    _check.shapes(_NAME, **shapes)
+    if depth_limit is not None and extents is None:
+        raise ValueError(f"{_NAME}: depth_limit needs the depths of extents, got tiles.")
+    shapes |= {"depth_limit": (depth_limit, "... H W"), **list_specs(tiles, masks, width, height, tile_size)}
+    sizes = _check.shapes(_NAME, **shapes)
+    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
     radii = bounds.pop("extents.radii", None)
-    _check.floating(_NAME, **floats, **bounds, backgrounds=backgrounds)
+    _check.floating(_NAME, **floats, **bounds, backgrounds=backgrounds, depth_limit=depth_limit)
     _check.kind(_NAME, jnp.integer, **{"extents.radii": radii})
     if colors.shape[-1] < 1:
         raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")

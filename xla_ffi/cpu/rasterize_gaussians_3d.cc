@@ -203,7 +203,8 @@ int64_t MomentSlots(const SplatGradient& result) {
 void ReduceSplat(const Prepared& prepared, const GradientSlots& slots, int64_t id, const Splats2d& splats,
                  const SplatGradient& result) {
   const int64_t begin = prepared.lists.slot_begin[id], end = prepared.lists.slot_begin[id + 1];
-  const int64_t moment_slots = MomentSlots(result), width = std::min<int64_t>((moment_slots + slots.channels + 3) / 4, kMostFours);
+  const int64_t moment_slots = MomentSlots(result),
+                width = std::min<int64_t>((moment_slots + slots.channels + 3) / 4, kMostFours);
   Four sum[kMostFours];
   const bool any = width == 3   ? SumSlots<3>(slots, begin, end, 0, width, sum)
                    : width == 4 ? SumSlots<4>(slots, begin, end, 0, width, sum)
@@ -270,9 +271,8 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   for (int64_t first = 0; first < splats.channels; first += most) {
     const int64_t channels = std::min(most, splats.channels - first);
     std::memset(touched, 0, static_cast<size_t>(lists.entries));
-    const GradientSlots slots{values, stride,   touched,    splats.conics,
-                              first,  channels, first == 0, result.absgrads != nullptr,
-                              v_rays};
+    const GradientSlots slots{
+        values, stride, touched, splats.conics, first, channels, first == 0, result.absgrads != nullptr, v_rays};
     ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
       Scratch local;
       BestKernels().backward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))),

@@ -136,7 +136,7 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   Bits64 alive = 0;
   for (int b = 0; b < grid.count; ++b) {
     groups_alive[b] = LoadBlock<P, kD, kGeneral>(job, grid, pixels, gradient, slots, b, groups + b * kGroups,
-                                job.scratch + b * kGroups * group_floats);
+                                                 job.scratch + b * kGroups * group_floats);
     if (groups_alive[b] != 0) alive |= Bits64{1} << b;
   }
   // Behind the cotangents of the blocks.

@@ -36,8 +36,8 @@ struct TileJob {
   const float* anchor = nullptr;
 };
 
-// Where the gradients of a tile's entries go. A slot holds the moments of its primitive and the gradients of the colors,
-// padded with zeros to a multiple of four, and is written only if touched[slot] becomes 1.
+// Where the gradients of a tile's entries go. A slot holds the moments of its primitive and the gradients of the
+// colors, padded with zeros to a multiple of four, and is written only if touched[slot] becomes 1.
 struct GradientSlots {
   float* values;  // [entries, stride]
   int64_t stride;

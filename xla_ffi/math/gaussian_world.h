@@ -3,8 +3,9 @@
 // W = S^-1 R^T takes a splat to its canonical space, where it is the unit ball. With g = W (origin - mean) and
 // a = W direction, the ray comes closest to the mean at t = -(g . a) / |a|^2, in p = g + t a, and
 //   alpha = opacity exp(-|p|^2 / 2) where t > 0,  |p|^2 = |g x a|^2 / |a|^2.
-// The canonical space is turned so that the anchor, an origin that the rays share or are near, lies at (0, 0, -distance).
-// From there g x a = distance (a2, -a1, 0): the distance to the splat, large against its size, does not cancel.
+// The canonical space is turned so that the anchor, an origin that the rays share or are near, lies at (0, 0,
+// -distance). From there g x a = distance (a2, -a1, 0): the distance to the splat, large against its size, does not
+// cancel.
 #ifndef JAXSPLAT_MATH_GAUSSIAN_WORLD_H_
 #define JAXSPLAT_MATH_GAUSSIAN_WORLD_H_
 

@@ -41,7 +41,7 @@ struct Splats2d {
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
   const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
-  const WorldSplats* world;    // evaluated along rays, or null
+  const WorldSplats* world;   // evaluated along rays, or null
 
   // Whether splat i takes part where the lists are found here.
   bool Visible(int64_t i) const {
@@ -72,11 +72,11 @@ struct PictureGradient {
 };
 
 struct SplatGradient {
-  float* means;      // [N, 2]
-  float* conics;     // [N, 3]
-  float* colors;     // [N, D]
-  float* opacities;  // [N]
-  float* absgrads;   // [N, 2] or null
+  float* means;                          // [N, 2]
+  float* conics;                         // [N, 3]
+  float* colors;                         // [N, D]
+  float* opacities;                      // [N]
+  float* absgrads;                       // [N, 2] or null
   const WorldGradient* world = nullptr;  // along rays, in place of means, conics and absgrads
 };
 
