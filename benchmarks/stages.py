@@ -23,10 +23,13 @@ from jaxsplat import (
     intersect_tiles,
     losses,
     project_gaussians,
+    project_outlines,
     rasterization,
     rasterize_gaussians_3d,
+    rasterize_gaussians_world,
     spherical_harmonics,
 )
+from jaxsplat.cameras import camera_rays
 from jaxsplat.optim import apply_splat_adam, splat_adam
 from jaxsplat.train import keep_freed_memory
 from jaxsplat.types import Splats
@@ -131,7 +134,7 @@ def measure(case: Case, garden: Path | None, seconds: float) -> dict[str, Any]:
     elif case.channels != 3:
         stages = _raster(scene, case.channels)
     else:
-        stages = {**_raster(scene, 3), **_step(scene)}
+        stages = {**_raster(scene, 3), **_rays(scene), **_step(scene)}
     result: dict[str, Any] = {"stages": {name: time_calls(function, seconds) for name, function in stages.items()}}
     if case.cameras == 1:
         _add_limit(result, scene, case.channels)
@@ -224,6 +227,30 @@ def _raster(scene: scenes.Scene, channels: int) -> Stages:
         "intersect + sort": lambda: intersect(*splats),
         "raster, forward": lambda: forward(*splats),
         "raster, forward and backward": lambda: both(*splats),
+    }
+
+
+def _rays(scene: scenes.Scene) -> Stages:
+    """The kernels that evaluate splats along rays, within the bounds that the pipeline gives them."""
+    viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
+    size: dict[str, Any] = {"width": scene.width, "height": scene.height}
+    splats = [jnp.asarray(x)[None] for x in (scene.means, scene.quats, scene.scales, scene.opacities)]
+    colors = jnp.asarray(np.random.default_rng(1).random((1, len(scene.means), 3)), jnp.float32)
+    extents = project_outlines(*(x[0] for x in splats[:3]), viewmats, Ks, opacities=splats[3][0], **size)
+    rays = camera_rays(viewmats, Ks, **size)
+
+    def forward(*arguments: Any) -> jax.Array:
+        return rasterize_gaussians_world(*arguments[:5], rays=rays, extents=extents).colors
+
+    def everything(*arguments: Any) -> Any:
+        out = rasterize_gaussians_world(*arguments[:6], extents=extents, hits=True)
+        return out.colors, out.distances, out.normals
+
+    forward_jit, both, all_of_it = jax.jit(forward), with_gradient(forward), with_gradient(everything)
+    return {
+        "along rays, forward": lambda: forward_jit(*splats, colors),
+        "along rays, forward and backward": lambda: both(*splats, colors),
+        "with hits and gradient of rays": lambda: all_of_it(*splats, colors, rays),
     }
 
 

@@ -7,12 +7,15 @@ Pure functions for every stage (`project_gaussians`, `spherical_harmonics`, `int
 from jaxsplat._linalg import CovarPreci as CovarPreci
 from jaxsplat._linalg import quat_scale_to_covar_preci as quat_scale_to_covar_preci
 from jaxsplat.projection import project_gaussians as project_gaussians
+from jaxsplat.projection import project_outlines as project_outlines
 from jaxsplat.projection.meshes import ClippedFaces as ClippedFaces
 from jaxsplat.projection.meshes import clip_faces as clip_faces
 from jaxsplat.projection.meshes import project_meshes as project_meshes
 from jaxsplat.projection.meshes import unclip_fragments as unclip_fragments
 from jaxsplat.rasterize.gaussians_3d import Rasterized as Rasterized
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d as rasterize_gaussians_3d
+from jaxsplat.rasterize.gaussians_world import RasterizedWorld as RasterizedWorld
+from jaxsplat.rasterize.gaussians_world import rasterize_gaussians_world as rasterize_gaussians_world
 from jaxsplat.rasterize.meshes import rasterize_meshes as rasterize_meshes
 from jaxsplat.rasterize.silhouettes import rasterize_silhouettes as rasterize_silhouettes
 from jaxsplat.rendering import rasterization as rasterization

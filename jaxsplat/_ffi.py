@@ -29,6 +29,8 @@ _MALLOPT = {"arena_max": -8, "mmap_threshold": -3, "trim_threshold": -1}
 _TARGETS = (
     "rasterize_gaussians_3d_forward",
     "rasterize_gaussians_3d_backward",
+    "rasterize_gaussians_world_forward",
+    "rasterize_gaussians_world_backward",
     "intersect_tiles",
     "project_gaussians",
     "project_gaussians_gradient",

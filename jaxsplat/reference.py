@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -86,7 +87,7 @@ def intersect_tiles(
         )
 
     operands = _Image(means2d=means2d, conics=conics, opacities=opacities, depths=depths, radii=radii)
-    return _over_images(image, lax.stop_gradient(operands))
+    return over_images(image, lax.stop_gradient(operands), _RANKS)
 
 
 def rasterize_gaussians_3d(
@@ -144,11 +145,11 @@ def rasterize_gaussians_3d(
         jnp.zeros_like(means2d) if absgrad is None else absgrad, depth_limit,
     )  # fmt: skip
     render = functools.partial(_render, width=width, height=height, tile_size=tile_size, blend=blend)
-    return _over_images(render, operands)
+    return over_images(render, operands, _RANKS)
 
 
 class _Image(NamedTuple):
-    """The arguments; inside `_over_images` those of one image, without leading axes."""
+    """The arguments; inside `over_images` those of one image, without leading axes."""
 
     means2d: jax.Array
     conics: jax.Array | None = None
@@ -167,10 +168,13 @@ class _Image(NamedTuple):
 _RANKS = (2, 2, 2, 1, 1, 2, (1, 1, 1, 0), 1, 2, 2, 2)
 
 
-def _over_images(function, operands: _Image):
-    """Calls the function once for each image, with the leading axes broadcast, and stacks its results."""
+def over_images(function, operands, own_ranks):
+    """Calls the function once for each image, with the leading axes broadcast, and stacks its results.
+
+    The operands are a NamedTuple of arrays, of tuples of arrays, or None; `own_ranks` are their numbers of own axes.
+    """
     leaves, structure = jax.tree.flatten(operands)
-    ranks = jax.tree.leaves([rank for operand, rank in zip(operands, _RANKS, strict=True) if operand is not None])
+    ranks = jax.tree.leaves([rank for operand, rank in zip(operands, own_ranks, strict=True) if operand is not None])
     leading = jnp.broadcast_shapes(*(x.shape[: x.ndim - rank] for x, rank in zip(leaves, ranks, strict=True)))
     images = math.prod(leading)
 
@@ -201,55 +205,72 @@ class _Layers(NamedTuple):
 
 
 def _render(image: _Image, *, width: int, height: int, tile_size: int, blend: Blend):
-    assert image.colors is not None
-    ids, valid = _candidates(image)
+    ids, valid = candidates(len(image.means2d), image.depths, image.radii, image.tiles)
     layers = _layers(image, ids, valid)
-    pixels = width * height
-    together = min(max(PAIRS_AT_ONCE // max(len(ids), 1), 1), pixels)
-    chunks = -(-pixels // together)
-    index = jnp.arange(chunks * together).reshape(chunks, together)
 
-    @jax.checkpoint
-    def chunk(index: jax.Array):
-        column, row = index % width, jnp.minimum(index // width, height - 1)
-        tile = row // tile_size * -(-width // tile_size) + column // tile_size
-        candidate = jnp.broadcast_to(layers.drawable[:, None], (len(ids), together))
-        if image.tiles is not None:
-            place = jnp.arange(len(ids))[:, None]
-            first, last = image.tiles.tile_offsets[tile], image.tiles.tile_offsets[tile + 1]
-            candidate &= (place >= first[None]) & (place < last[None])
-        if image.masks is not None:
-            candidate &= image.masks.reshape(-1)[tile][None]
+    def blend_pixels(index: jax.Array, candidate: jax.Array):
+        column, row = index % width, index // width
+        candidate &= layers.drawable[:, None]
         if image.depth_limit is not None:
             assert image.depths is not None
             candidate &= image.depths[ids][:, None] < image.depth_limit[row, column][None]
         return _blend_pixels(layers, candidate, column, row, blend)
 
-    picture, transmittance, last = lax.map(chunk, index)
+    picture, transmittance, last = over_pixels(
+        blend_pixels, len(ids), width, height, tile_size, image.tiles, image.masks
+    )
     if image.tiles is not None:
-        picture = jnp.where(_complete(image, image.tiles), picture, jnp.nan)
+        picture = jnp.where(complete(len(image.means2d), image.tiles), picture, jnp.nan)
     if image.backgrounds is not None:
         picture = picture + transmittance[..., None] * image.backgrounds[None, None]
-    picture, transmittance, last = (x.reshape(-1, *x.shape[2:])[:pixels] for x in (picture, transmittance, last))
-    shape = height, width
-    return picture.reshape(*shape, -1), transmittance.reshape(shape), last.reshape(shape)
+    return picture, transmittance, last
 
 
-def _candidates(image: _Image) -> tuple[jax.Array, jax.Array]:
+def over_pixels(
+    blend_pixels: Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]], count: int, width: int, height: int,
+    tile_size: int, tiles: TileIntersections | None, masks: jax.Array | None,
+) -> list[jax.Array]:  # fmt: skip
+    """Calls a function of pixel numbers [P] and of which of `count` layers may be seen there [count, P], by parts.
+
+    Its results [P, ...] become [H, W, ...]. They are computed again in the backward pass.
+    """
+    pixels = width * height
+    together = min(max(PAIRS_AT_ONCE // max(count, 1), 1), pixels)
+    chunks = -(-pixels // together)
+
+    @jax.checkpoint
+    def chunk(index: jax.Array):
+        tile = index // width // tile_size * -(-width // tile_size) + index % width // tile_size
+        candidate = jnp.ones((count, together), bool)
+        if tiles is not None:
+            place = jnp.arange(count)[:, None]
+            first, last = tiles.tile_offsets[tile], tiles.tile_offsets[tile + 1]
+            candidate &= (place >= first[None]) & (place < last[None])
+        if masks is not None:
+            candidate &= masks.reshape(-1)[tile][None]
+        return blend_pixels(index, candidate)
+
+    results = lax.map(chunk, jnp.minimum(jnp.arange(chunks * together), pixels - 1).reshape(chunks, together))
+    return [x.reshape(-1, *x.shape[2:])[:pixels].reshape(height, width, *x.shape[2:]) for x in results]
+
+
+def candidates(
+    count: int, depths: jax.Array | None, radii: jax.Array | None, tiles: TileIntersections | None
+) -> tuple[jax.Array, jax.Array]:
     """Ids in drawing order, [M], and which of them exist."""
-    count = len(image.means2d)
-    if image.tiles is not None:
-        ids = image.tiles.gaussian_ids
+    if tiles is not None:
+        ids = tiles.gaussian_ids
         valid = (ids >= 0) & (ids < count)
         return jnp.where(valid, ids, 0), valid
-    ids = jnp.arange(count) if image.depths is None else jnp.argsort(image.depths, stable=True)
-    valid = jnp.ones(count, bool) if image.radii is None else jnp.all(image.radii > 0, -1)
+    ids = jnp.arange(count) if depths is None else jnp.argsort(depths, stable=True)
+    valid = jnp.ones(count, bool) if radii is None else jnp.all(radii > 0, -1)
     return ids, valid[ids]
 
 
-def _complete(image: _Image, tiles: TileIntersections) -> jax.Array:
+def complete(count: int, tiles: TileIntersections) -> jax.Array:
+    """Whether the lists hold all intersections, and ids below the count alone."""
     place = jnp.arange(len(tiles.gaussian_ids))
-    out_of_range = (tiles.gaussian_ids < 0) | (tiles.gaussian_ids >= len(image.means2d))
+    out_of_range = (tiles.gaussian_ids < 0) | (tiles.gaussian_ids >= count)
     return (tiles.count <= len(place)) & ~jnp.any(out_of_range & (place < tiles.tile_offsets[-1]))
 
 
@@ -304,19 +325,19 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, column: jax.Array, row:
     # First which splats count, then their values with the others' distances set to zero: those may overflow.
     alpha, sigma = lax.stop_gradient(alphas(dx, dy))
     counted = candidate & (sigma >= 0) & (alpha >= blend.alpha_min)
-    blended = _blended(jnp.where(counted, alpha, 0), counted, blend)
+    blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, _ = alphas(jnp.where(blended, dx, 0), jnp.where(blended, dy, 0))
     alpha = jnp.where(blended, alpha, 0)
-    before, transmittance = _transmittances(alpha)
+    before, transmittance = transmittances(alpha)
     picture = jnp.einsum("mp,md->pd", alpha * before, layers.colors, precision=lax.Precision.HIGHEST)
     place = jnp.max(jnp.where(blended, jnp.arange(len(alpha))[:, None], -1), 0, initial=-1)
     last = jnp.where(place >= 0, layers.ids[place], -1) if len(alpha) else place
     return picture, transmittance, last.astype(jnp.int32)
 
 
-def _blended(alpha: jax.Array, counted: jax.Array, blend: Blend) -> jax.Array:
+def blended_layers(alpha: jax.Array, counted: jax.Array, blend: Blend) -> jax.Array:
     """Which of the layers that count come before the end of the pixel."""
-    before, _ = _transmittances(alpha)
+    before, _ = transmittances(alpha)
     # The transmittance never grows, so that once it is at the limit, all that follows is left out as well.
     reached = before if blend.blend_last else before * (1 - alpha)
     blended = counted & (reached > blend.transmittance_min)
@@ -325,7 +346,7 @@ def _blended(alpha: jax.Array, counted: jax.Array, blend: Blend) -> jax.Array:
     return blended
 
 
-def _transmittances(alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+def transmittances(alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Transmittance [M, P] in front of each layer, and [P] behind all of them."""
     after = jnp.concatenate([jnp.ones((1, alpha.shape[1]), alpha.dtype), jnp.cumprod(1 - alpha, 0)])
     return after[:-1], after[-1]

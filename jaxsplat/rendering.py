@@ -9,10 +9,23 @@ import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _constants, _validate
-from jaxsplat.projection import project_gaussians
+from jaxsplat.cameras import camera_centres, camera_rays
+from jaxsplat.projection import project_gaussians, project_outlines
 from jaxsplat.rasterize.gaussians_3d import per_pixel, rasterize_gaussians_3d
+from jaxsplat.rasterize.gaussians_world import rasterize_gaussians_world
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
-from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe, SHCoeffs
+from jaxsplat.types import (
+    Backend,
+    Blend,
+    CameraModel,
+    Evaluate,
+    Projected,
+    RenderInfo,
+    RenderMode,
+    RenderOutput,
+    ScreenProbe,
+    SHCoeffs,
+)
 
 _NAME = "rasterization"
 _TINY_ALPHA = 1e-10
@@ -42,6 +55,8 @@ def rasterization(
     render_mode: RenderMode = "RGB",
     antialiased: bool = False,
     camera_model: CameraModel = "pinhole",
+    evaluate: Evaluate = "ellipse",
+    rays: jax.Array | None = None,
     covars: jax.Array | None = None,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
@@ -82,6 +97,11 @@ def rasterization(
       render_mode: "RGB", "D" (depth accumulated by weight), "ED" (depth expected: D / alpha), or "RGB+D", "RGB+ED".
       antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
       camera_model: "pinhole", "ortho" or "fisheye" (equidistant).
+      evaluate: "ellipse": on the screen, after a linearisation and the dilation by `eps2d`; "ray": in the world along
+        each pixel's ray, exact for any camera. Depth is then the distance along the ray, and `info.normals` come with
+        the depth modes. `eps2d` only widens bounds; `probe`, `covars` and `antialiased` do not apply.
+      rays: [..., C, H, W, 6] origins and unit directions in the world, for `evaluate="ray"`; those of the camera model
+        by default. `viewmats`, `Ks` and the model still say where and in which order a splat is seen.
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
       blend: the blend rule.
       probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
@@ -107,20 +127,23 @@ def rasterization(
     }  # fmt: skip
     arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
     planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
-    image_axes = _check_arguments(arrays, planes, masks, probe, sh_degree, render_mode, camera_chunk, height, width)
+    _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None)
+    image_axes = _check_arguments(
+        arrays, planes, masks, probe, rays, sh_degree, render_mode, camera_chunk, height, width
+    )
     depth_limit = arrays.pop("depth_limit")
     if validate:
         _validate.finite(_NAME, **arrays)
     per_camera = {
         "viewmats": arrays.pop("viewmats"), "Ks": arrays.pop("Ks"), "backgrounds": arrays.pop("backgrounds"),
-        "depth_limit": depth_limit, "masks": masks, "probe": probe, "colors": None, **planes,
+        "depth_limit": depth_limit, "masks": masks, "probe": probe, "rays": rays, "colors": None, **planes,
     }  # fmt: skip
     if sh_degree is None and arrays["colors"].ndim > arrays["means"].ndim:
         per_camera["colors"], arrays["colors"] = arrays["colors"], None
     render = functools.partial(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
-        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, camera_model=camera_model, blend=blend,
-        backend=backend,
+        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, camera_model=camera_model,
+        evaluate=evaluate, blend=blend, backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -133,22 +156,29 @@ def rasterization(
 def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
-    camera_model: CameraModel, blend: Blend, backend: Backend,
+    camera_model: CameraModel, evaluate: Evaluate, blend: Blend, backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
-    projected = project_gaussians(
-        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"],
-        covars=splats["covars"], opacities=opacities, width=width, height=height, eps2d=eps2d,
-        near_plane=cameras["near_plane"], far_plane=cameras["far_plane"], radius_clip=radius_clip,
-        camera_model=camera_model, antialiased=antialiased, alpha_min=blend.alpha_min, backend=backend,
+    along_rays = evaluate == "ray"
+    if along_rays and camera_model == "pinhole":
+        project = project_outlines
+    else:
+        project = functools.partial(
+            project_gaussians, covars=splats["covars"], camera_model=camera_model, antialiased=antialiased,
+            backend=backend,
+        )  # fmt: skip
+    projected = project(
+        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"], opacities=opacities,
+        width=width, height=height, eps2d=eps2d, near_plane=cameras["near_plane"], far_plane=cameras["far_plane"],
+        radius_clip=radius_clip, alpha_min=blend.alpha_min,
     )  # fmt: skip
     opacities = opacities[..., None, :]
     if antialiased:
         opacities = opacities * projected.compensations
     if sh_degree is not None:
         visible = jnp.all(projected.radii > 0, axis=-1)
-        directions = splats["means"][..., None, :, :] - _camera_centres(cameras["viewmats"])[..., None, :]
+        directions = splats["means"][..., None, :, :] - camera_centres(cameras["viewmats"])[..., None, :]
         # One axis for the cameras, which share the coefficients.
         colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
         colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
@@ -157,6 +187,16 @@ def _render(
         colors = colors[..., None, :, :]
     else:
         colors = cameras["colors"]
+    if along_rays:
+        rays = cameras["rays"]
+        if rays is None:
+            rays = camera_rays(
+                cameras["viewmats"], cameras["Ks"], width=width, height=height, camera_model=camera_model
+            )
+        return _along_rays(
+            splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
+            backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend, backend=backend,
+        )  # fmt: skip
     rasterized = rasterize_gaussians_3d(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
         depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
@@ -170,15 +210,23 @@ def _render(
     return RenderOutput(image, rasterized.alphas, RenderInfo(projected, opacities, rasterized.last_ids))
 
 
-def _camera_centres(viewmats: jax.Array) -> jax.Array:
-    """[..., C, 3] where each camera is: the point that its view matrix sends to the origin.
-
-    The matrix is inverted in full, not transposed, so that gradients hold for matrices that are no exact rotation.
-    """
-    rows = [viewmats[..., k, :3] for k in range(3)]
-    columns = [jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)]
-    determinant = jnp.sum(rows[0] * columns[0], axis=-1, keepdims=True)
-    return -sum(columns[k] * viewmats[..., k, 3, None] for k in range(3)) / determinant
+def _along_rays(
+    splats: dict[str, Any], projected: Projected, colors: jax.Array, opacities: jax.Array, rays: jax.Array,
+    render_mode: RenderMode, *, backgrounds: jax.Array | None, **settings: Any,
+) -> RenderOutput:  # fmt: skip
+    """Blends splats evaluated along rays; depth is the distance of the hits."""
+    if render_mode in ("D", "ED"):
+        colors, backgrounds = jnp.zeros_like(projected.depths[..., None]), None
+    means, quats, scales = (splats[name][..., None, :, :] for name in ("means", "quats", "scales"))
+    out = rasterize_gaussians_world(
+        means, quats, scales, opacities, colors, rays, extents=projected, backgrounds=backgrounds,
+        hits=render_mode != "RGB", **settings,
+    )  # fmt: skip
+    image = out.colors
+    if out.distances is not None:
+        depth = out.distances / jnp.maximum(out.alphas, _TINY_ALPHA) if "ED" in render_mode else out.distances
+        image = jnp.concatenate([image, depth], axis=-1) if "RGB" in render_mode else depth
+    return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.normals))
 
 
 def _channels(colors: jax.Array, depths: jax.Array, render_mode: RenderMode) -> jax.Array:
@@ -203,8 +251,8 @@ def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode)
 
 # Where the camera axis stands, counted from the last axis.
 _CAMERA_AXIS = {
-    "viewmats": -3, "Ks": -3, "backgrounds": -2, "depth_limit": -3, "masks": -3, "probe": -3, "near_plane": -1,
-    "far_plane": -1, "colors": -3,
+    "viewmats": -3, "Ks": -3, "backgrounds": -2, "depth_limit": -3, "masks": -3, "probe": -3, "rays": -4,
+    "near_plane": -1, "far_plane": -1, "colors": -3,
 }  # fmt: skip
 
 
@@ -241,9 +289,18 @@ def _in_chunks(
     return RenderOutput(*(jnp.moveaxis(x, 0, -4) for x in images), info=None)
 
 
+def _check_evaluate(evaluate: str, rays: Any, **ellipse_only: Any) -> None:
+    _check.choice(_NAME, "evaluate", evaluate, ("ellipse", "ray"))
+    if evaluate == "ellipse" and rays is not None:
+        raise ValueError(f'{_NAME}: rays are for evaluate="ray", got "ellipse".')
+    given = [name for name, value in ellipse_only.items() if value is not None]
+    if evaluate == "ray" and given:
+        raise ValueError(f'{_NAME}: {given[0]} is for evaluate="ellipse", got "ray".')
+
+
 def _check_arguments(
-    arrays: dict[str, Any], planes: dict[str, Any], masks: Any, probe: Any, sh_degree: int | None, render_mode: str,
-    camera_chunk: int | None, height: int, width: int,
+    arrays: dict[str, Any], planes: dict[str, Any], masks: Any, probe: Any, rays: Any, sh_degree: int | None,
+    render_mode: str, camera_chunk: int | None, height: int, width: int,
 ) -> int:  # fmt: skip
     """Checks shapes and settings, and returns how many axes the images have, cameras included."""
     _check.choice(_NAME, "render_mode", render_mode, ("RGB", "D", "ED", "RGB+D", "RGB+ED"))
@@ -259,6 +316,7 @@ def _check_arguments(
         "Ks": (arrays["Ks"], "... C 3 3"),
         "depth_limit": (arrays["depth_limit"], f"... C {height} {width}"),
         "masks": (masks, "... C Y X"),
+        "rays": (rays, f"... C {height} {width} 6"),
         **({} if probe is None else {"probe.grad": (probe.grad, "... C N 2")}),
     }
     if sh_degree is not None:

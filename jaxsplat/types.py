@@ -18,6 +18,7 @@ from jaxsplat import _constants as const
 
 CameraModel = Literal["pinhole", "ortho", "fisheye"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
+Evaluate = Literal["ellipse", "ray"]
 Backend = Literal["auto", "native", "reference"]
 MeshCameraModel = Literal["pinhole", "ortho"]
 Convention = Literal["opencv", "pytorch3d"]
@@ -110,11 +111,14 @@ class RenderInfo(NamedTuple):
       projected: the splats on the screen.
       opacities: [..., C, N] or [..., 1, N], as blended (compensated when `antialiased`).
       last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
+      normals: [..., C, H, W, 3] normals in the world, accumulated by weight; None unless `evaluate="ray"` and a depth
+        mode asked for them.
     """
 
     projected: Projected
     opacities: jax.Array
     last_ids: jax.Array
+    normals: jax.Array | None = None
 
 
 class RenderOutput(NamedTuple):

@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from jaxsplat.projection.ewa import project_gaussians as project_gaussians
+from jaxsplat.projection.outlines import project_outlines as project_outlines

@@ -130,22 +130,21 @@ def rasterize_gaussians_3d(
     else:
         blended, transmittances, last_ids = _native(
             means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
-            _Settings(width, height, tile_size, blend),
+            Settings(width, height, tile_size, blend),
         )  # fmt: skip
-    if backgrounds is not None:
-        if not per_pixel(backgrounds, blended.ndim - 3):
-            backgrounds = backgrounds[..., None, None, :]
-        blended = blended + transmittances[..., None] * _linalg.lift(backgrounds, blended.ndim)
-    return Rasterized(blended, 1 - transmittances[..., None], last_ids)
+    return Rasterized(over_backgrounds(blended, transmittances, backgrounds), 1 - transmittances[..., None], last_ids)
 
 
-class _Settings(NamedTuple):
+class Settings(NamedTuple):
+    """What the kernels take as attributes, beside the size of the picture."""
+
     width: int
     height: int
     tile_size: int
     blend: Blend
 
     def attributes(self) -> dict[str, Any]:
+        """Attributes of the call."""
         return {
             "tile_size": self.tile_size,
             "alpha_max": float(self.blend.alpha_max),
@@ -172,7 +171,7 @@ def _native(
     tiles: TileIntersections | None,
     masks: jax.Array | None,
     probe: ScreenProbe | None,
-    settings: _Settings,
+    settings: Settings,
 ) -> tuple[jax.Array, ...]:
     empty = jnp.zeros((0,), jnp.int32)
     operands = [
@@ -189,9 +188,7 @@ def _native(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rasterize(
-    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
-) -> tuple[jax.Array, ...]:
+def _rasterize(settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None) -> tuple[jax.Array, ...]:
     del absgrad  # only the backward pass has something to say to it
     return _blend(settings, operands, keep=False)
 
@@ -204,14 +201,14 @@ def _blend(settings: _Settings, operands: tuple[jax.Array, ...], *, keep: bool) 
 
 
 def _forward(
-    settings: _Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
+    settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax.Array | None
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
     outputs = _blend(settings, operands, keep=True)
     return outputs, (operands, absgrad, *outputs[:2])
 
 
 def _backward(
-    settings: _Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
+    settings: Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
 ) -> tuple[tuple[Any, ...], jax.Array | None]:
     operands, absgrad, picture, transmittances = residuals
     v_picture, v_transmittances, _ = cotangents
@@ -234,9 +231,40 @@ def _backward(
 _rasterize.defvjp(_forward, _backward)
 
 
+def over_backgrounds(blended: jax.Array, transmittances: jax.Array, backgrounds: jax.Array | None) -> jax.Array:
+    """What was blended, in front of the backgrounds."""
+    if backgrounds is None:
+        return blended
+    if not per_pixel(backgrounds, blended.ndim - 3):
+        backgrounds = backgrounds[..., None, None, :]
+    return blended + transmittances[..., None] * _linalg.lift(backgrounds, blended.ndim)
+
+
 def per_pixel(backgrounds: jax.Array, image_axes: int) -> bool:
     """Whether the backgrounds of images with so many axes are [..., H, W, D] and not [..., D]."""
     return backgrounds.ndim > image_axes + 1
+
+
+def check_backgrounds(
+    name: str, backgrounds: jax.Array | None, colors: jax.Array, image_axes: int, width: int, height: int
+) -> None:
+    """Raises unless the backgrounds, of images or of pixels, fit the colors."""
+    if backgrounds is not None:
+        own = f"... {height} {width} D" if per_pixel(backgrounds, image_axes) else "... D"
+        _check.shapes(name, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
+
+
+def list_specs(
+    tiles: TileIntersections | None, masks: jax.Array | None, width: int, height: int, tile_size: int
+) -> dict[str, tuple[Any, str]]:
+    """Shapes that lists and masks of tiles must have, for `_check.shapes`."""
+    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    specs = {"masks": (masks, f"... {tiles_y} {tiles_x}")}
+    if tiles is not None:
+        specs["tiles.gaussian_ids"] = (tiles.gaussian_ids, "... M")
+        specs["tiles.tile_offsets"] = (tiles.tile_offsets, f"... {tiles_y * tiles_x + 1}")
+        specs["tiles.count"] = (tiles.count, "...")
+    return specs
 
 
 def _check_arguments(
@@ -245,7 +273,6 @@ def _check_arguments(
 ) -> None:  # fmt: skip
     _check.positive_int(_NAME, width=width, height=height)
     _check.tile_size(_NAME, tile_size)
-    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
     if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):
@@ -261,25 +288,14 @@ def _check_arguments(
         depths=(depths, "... N"),
         radii=(radii, "... N 2"),
         depth_limit=(depth_limit, f"... {height} {width}"),
-        masks=(masks, f"... {tiles_y} {tiles_x}"),
+        **list_specs(tiles, masks, width, height, tile_size),
         **(
             {}
             if probe is None
             else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
         ),
-        **(
-            {}
-            if tiles is None
-            else {
-                "tiles.gaussian_ids": (tiles.gaussian_ids, "... M"),
-                "tiles.tile_offsets": (tiles.tile_offsets, f"... {tiles_y * tiles_x + 1}"),
-                "tiles.count": (tiles.count, "..."),
-            }
-        ),
     )
-    if backgrounds is not None:
-        own = f"... {height} {width} D" if per_pixel(backgrounds, len(sizes["..."])) else "... D"
-        _check.shapes(_NAME, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
+    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
     _check.floating(
         _NAME,
         means2d=means2d,

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cpu/parallel.h"
+#include "cpu/rasterize_gaussians_world.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
 #include "math/gaussian_2d.h"
@@ -19,6 +20,7 @@ namespace jaxsplat {
 struct PreparedImage {
   Scratch scratch;
   const Gaussian2d* splats;
+  PreparedWorld world;  // of splats along rays
   TileLists lists;
 };
 

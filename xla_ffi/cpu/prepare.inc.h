@@ -17,7 +17,11 @@ struct PrepareBatch {
   alignas(64) float opacity[kLanes];
 
   void Load(const Splats2d& splats, int64_t id, int lane) {
-    const GaussianFields2d f = FieldsOf(splats.means + id * 2, splats.conics + id * 3, splats.opacities[id]);
+    // Splats along rays may come without an outline on the screen.
+    constexpr float kCircle[3] = {1, 0, 1}, kNowhere[2] = {0, 0};
+    const bool outlined = splats.conics != nullptr;
+    const GaussianFields2d f = FieldsOf(outlined ? splats.means + id * 2 : kNowhere,
+                                        outlined ? splats.conics + id * 3 : kCircle, splats.opacities[id]);
     x[lane] = f.x;
     y[lane] = f.y;
     a[lane] = f.a;
@@ -74,6 +78,7 @@ void PrepareSplats(const Splats2d& splats, int64_t begin, int64_t end, double al
       to.shear_y = shear_y[i];
       to.inv_l11 = inv_l11[i];
       to.level = level[i];
+      if (splats.conics == nullptr) SetEverywhere(&to);
     }
   }
 }

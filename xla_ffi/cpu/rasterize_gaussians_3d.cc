@@ -10,6 +10,7 @@
 #include "core/constants.h"
 #include "cpu/kept_images.h"
 #include "cpu/kernels.h"
+#include "cpu/rasterize_gaussians_world.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
 
@@ -67,21 +68,23 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint3
 PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
   PreparedImage image{};
   Scratch& scratch = image.scratch;
-  image.splats = PrepareSplats(pool, scratch, splats, blend.alpha_min);
+  Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, blend.alpha_min);
+  image.splats = prepared;
+  image.world = PrepareWorld(pool, scratch, grid, splats, prepared);
   if (splats.lists.ids != nullptr) {
     image.lists = FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists);
   } else {
     uint32_t* order;
     const int64_t size = OrderByDepth(pool, scratch, splats, &order);
-    image.lists = BucketEllipses(pool, scratch, grid, image.splats, splats.size, order, size);
+    image.lists = BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size);
   }
   return image;
 }
 
-// A fingerprint costs less than lists, but only those that are found here are kept.
+// A fingerprint costs less than lists, but only those that are found here, on the screen alone, are kept.
 std::optional<Fingerprint> FingerprintIf(bool keep, Pool* pool, const ImageGrid& grid, const BlendRule& blend,
                                          const Splats2d& splats) {
-  if (!keep || splats.lists.ids != nullptr) return std::nullopt;
+  if (!keep || splats.lists.ids != nullptr || splats.world != nullptr) return std::nullopt;
   return FingerprintOf(pool, grid, blend.alpha_min, splats);
 }
 
@@ -140,8 +143,20 @@ TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& s
   if (splats.depth_limits != nullptr && splats.lists.ids == nullptr) {
     size = CountInFront(grid, splats, tile, list, size);
   }
-  return {grid,          blend,           tile,          prepared.splats,     list,   size,
-          splats.colors, splats.channels, splats.depths, splats.depth_limits, scratch};
+  return {grid,
+          blend,
+          tile,
+          prepared.splats,
+          list,
+          size,
+          splats.colors,
+          splats.channels,
+          splats.depths,
+          splats.depth_limits,
+          scratch,
+          prepared.world.splats,
+          splats.world != nullptr ? splats.world->rays : nullptr,
+          prepared.world.anchor};
 }
 
 // What a tile that is switched off shows.
@@ -152,12 +167,15 @@ void ClearTile(const ImageGrid& grid, int64_t channels, int64_t tile, const Pict
     std::fill(picture.colors + begin * channels, picture.colors + end * channels, 0.0f);
     std::fill(picture.transmittances + begin, picture.transmittances + end, 1.0f);
     std::fill(picture.last_ids + begin, picture.last_ids + end, -1);
+    if (picture.hits != nullptr) {
+      std::fill(picture.hits + begin * kHitChannels, picture.hits + end * kHitChannels, 0.0f);
+    }
   }
 }
 
 typedef float Four __attribute__((vector_size(16)));
 typedef int32_t FourBits __attribute__((vector_size(16)));
-constexpr int kMostFours = (kMomentSlots + kMaxGradientChannels) / 4;
+constexpr int kMostFours = (kHitMomentSlots + kMaxGradientChannels) / 4;
 
 // The sum of slots [begin, end), in order: `width` fours of each, from the `first` one on. kWidth is the width, or 0.
 // Returns whether any of them was touched.
@@ -177,22 +195,34 @@ bool SumSlots(const GradientSlots& slots, int64_t begin, int64_t end, int64_t fi
   return any != 0;
 }
 
+int64_t MomentSlots(const SplatGradient& result) {
+  if (result.world == nullptr) return sizeof(Moments2d) / sizeof(float);
+  return result.world->normals != nullptr ? kHitMomentSlots : kWorldMomentSlots;
+}
+
 // The gradient of one splat from its slots, in the order of its tiles.
-void ReduceSplat(const TileLists& lists, const GradientSlots& slots, int64_t id, const Splats2d& splats,
+void ReduceSplat(const PreparedImage& prepared, const GradientSlots& slots, int64_t id, const Splats2d& splats,
                  const SplatGradient& result) {
-  const int64_t begin = lists.slot_begin[id], end = lists.slot_begin[id + 1];
-  const int64_t width = std::min<int64_t>((kMomentSlots + slots.channels + 3) / 4, kMostFours);
+  const int64_t begin = prepared.lists.slot_begin[id], end = prepared.lists.slot_begin[id + 1];
+  const int64_t moment_slots = MomentSlots(result),
+                width = std::min<int64_t>((moment_slots + slots.channels + 3) / 4, kMostFours);
   Four sum[kMostFours];
-  const bool any =
-      width == 3 ? SumSlots<3>(slots, begin, end, 0, width, sum) : SumSlots<0>(slots, begin, end, 0, width, sum);
+  const bool any = width == 3   ? SumSlots<3>(slots, begin, end, 0, width, sum)
+                   : width == 4 ? SumSlots<4>(slots, begin, end, 0, width, sum)
+                                : SumSlots<0>(slots, begin, end, 0, width, sum);
   float* const colors = result.colors + id * splats.channels + slots.first_channel;
-  int64_t done = std::min(slots.channels, width * 4 - kMomentSlots);
-  std::memcpy(colors, sum + kMomentSlots / 4, sizeof(float) * static_cast<size_t>(done));
+  int64_t done = std::min(slots.channels, width * 4 - moment_slots);
+  std::memcpy(colors, sum + moment_slots / 4, sizeof(float) * static_cast<size_t>(done));
   for (; done < slots.channels; done += kMostFours * 4) {
     const int64_t left = std::min<int64_t>(slots.channels - done, kMostFours * 4);
     Four more[kMostFours];
-    SumSlots<0>(slots, begin, end, (kMomentSlots + done) / 4, (left + 3) / 4, more);
+    SumSlots<0>(slots, begin, end, (moment_slots + done) / 4, (left + 3) / 4, more);
     std::memcpy(colors + done, more, sizeof(float) * static_cast<size_t>(left));
+  }
+  if (result.world != nullptr) {
+    MomentsWorld moments;
+    std::memcpy(&moments, sum, sizeof(moments));
+    return WriteGradient(splats, prepared.world.anchor, id, moments, any, slots.first_pass, result);
   }
   Moments2d moments;
   std::memcpy(&moments, sum, sizeof(moments));
@@ -236,14 +266,16 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   // The absolute value of a gradient needs all of it at once.
   const int64_t most =
       result.absgrads != nullptr ? splats.channels : std::min<int64_t>(splats.channels, kMaxGradientChannels);
-  const int64_t stride = (kMomentSlots + most + 3) / 4 * 4;
+  const int64_t stride = (MomentSlots(result) + most + 3) / 4 * 4;
+  float* const v_rays = result.world != nullptr ? result.world->rays : nullptr;
+  if (v_rays != nullptr) std::fill_n(v_rays, grid.width * grid.height * 6, 0.0f);
   auto* values = scratch.Take<float>(lists.entries * stride);
   auto* touched = scratch.Take<uint8_t>(lists.entries);
   for (int64_t first = 0; first < splats.channels; first += most) {
     const int64_t channels = std::min(most, splats.channels - first);
     std::memset(touched, 0, static_cast<size_t>(lists.entries));
-    const GradientSlots slots{values, stride,   touched,    splats.conics,
-                              first,  channels, first == 0, result.absgrads != nullptr};
+    const GradientSlots slots{
+        values, stride, touched, splats.conics, first, channels, first == 0, result.absgrads != nullptr, v_rays};
     ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
       Scratch local;
       BestKernels().backward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))),
@@ -251,7 +283,7 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
     });
     const Chunks chunks(splats.size, kGrain, kMostChunks);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-      for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) ReduceSplat(lists, slots, i, splats, result);
+      for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) ReduceSplat(prepared, slots, i, splats, result);
     });
   }
 }

@@ -13,20 +13,20 @@
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
 
-template <int kD, bool kGeneral>
+template <class P, int kD, bool kGeneral>
 struct alignas(64) BackwardGroup {
   float v_color[kD > 0 ? kD : 1][kLanes];  // cotangents, if they are few
   float behind[kLanes];
   Composited<kGeneral> pixels;
+  typename P::GroupGradient own;
 };
 
 // Sums of one splat's gradient over the pixels of a tile, lane by lane; those of the colors too if they are few.
-template <int kD, bool kAbs>
+template <class P, int kD>
 struct LaneSums {
-  Vec m, x, y, xx, xy, yy, abs_x, abs_y;
+  typename P::Sums moments;
   Vec color[kD > 0 ? kD : 1];
   JAXSPLAT_INLINE LaneSums() {
-    m = x = y = xx = xy = yy = abs_x = abs_y = Vec(0.0f);
     for (Vec& c : color) c = Vec(0.0f);
   }
 };
@@ -34,11 +34,11 @@ struct LaneSums {
 // One splat at one group that it hits. If kD is 0, `v_colors` holds the group's cotangents [channels, lanes], and
 // `more` is where the color gradients are summed, in the same layout. Returns false when all pixels of the group have
 // ended.
-template <int kD, bool kGeneral, bool kAbs, bool kClamped>
-JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const Gaussian2d& g, const float* color, const float* conic,
-                                     const float* v_colors, int64_t channels, const Vec& raw, const Vec& x,
-                                     const Vec& y, BackwardGroup<kD, kGeneral>& s, LaneSums<kD, kAbs>& sums,
-                                     float* more) {
+template <class P, int kD, bool kGeneral, bool kClamped>
+JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const typename P::Splat& splat, const float* color,
+                                     const float* v_colors, int64_t channels, const Vec& raw,
+                                     const typename P::Pixel& pixel, BackwardGroup<P, kD, kGeneral>& s,
+                                     LaneSums<P, kD>& sums, float* more) {
   const Vec alpha = kClamped ? Min(Vec(rule.alpha_max), raw) : raw;
   const Step step = Composite<kGeneral>(rule, alpha, &s.pixels);
   Vec color_dot(0.0f);
@@ -55,53 +55,44 @@ JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const Gaussian2d& g, cons
       Fma(step.weight, v, Vec::Load(more + c * kLanes)).Store(more + c * kLanes);
     }
   }
+  const typename P::Point point(splat, pixel);
+  if constexpr (P::kHits) color_dot = color_dot + sums.moments.AddHits(splat, pixel, point, step.weight, s.own);
   Vec behind = Vec::Load(s.behind);
   Vec m = CompositeVjp(step, alpha, color_dot, &behind);
   behind.Store(s.behind);
   // Where the opacity is clamped, the geometry has no influence.
   if constexpr (kClamped) m = Keep(raw <= Vec(rule.alpha_max), m);
-  const Vec dx = x - Vec(g.x), dy = y - Vec(g.y);
-  const Vec mx = m * dx, my = m * dy;
-  sums.m = sums.m + m;
-  sums.x = sums.x + mx;
-  sums.y = sums.y + my;
-  sums.xx = Fma(mx, dx, sums.xx);
-  sums.xy = Fma(mx, dy, sums.xy);
-  sums.yy = Fma(my, dy, sums.yy);
-  if constexpr (kAbs) {
-    sums.abs_x = sums.abs_x + Abs(Fma(Vec(conic[0]), mx, Vec(conic[1]) * my));
-    sums.abs_y = sums.abs_y + Abs(Fma(Vec(conic[1]), mx, Vec(conic[2]) * my));
-  }
+  sums.moments.Add(splat, point, m, step.weight, s.own);
   return Any(step.alive);
 }
 
-template <int kD, bool kAbs>
-JAXSPLAT_INLINE void WriteSlot(const LaneSums<kD, kAbs>& sums, const float* more, int64_t channels, float* slot) {
+template <class P, int kD>
+JAXSPLAT_INLINE void WriteSlot(const LaneSums<P, kD>& sums, const float* more, int64_t channels, float* slot) {
   const Vec zero(0.0f);
-  SumFour(sums.m, sums.x, sums.y, sums.xx, slot);
-  SumFour(sums.xy, sums.yy, kAbs ? sums.abs_x : zero, kAbs ? sums.abs_y : zero, slot + 4);
+  sums.moments.Write(slot);
   // The slot has room for a multiple of four colors.
   if constexpr (kD > 0) {
     const auto color = [&](int c) -> const Vec& { return c < kD ? sums.color[c < kD ? c : 0] : zero; };
-    SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots);
+    SumFour(color(0), color(1), color(2), color(3), slot + P::kMoments);
   } else {
     for (int64_t c = 0; c < channels; c += 4) {
       const auto color = [&](int64_t k) { return c + k < channels ? Vec::Load(more + (c + k) * kLanes) : zero; };
-      SumFour(color(0), color(1), color(2), color(3), slot + kMomentSlots + c);
+      SumFour(color(0), color(1), color(2), color(3), slot + P::kMoments + c);
     }
   }
 }
 
 // Sets up the groups of one block; if kD is 0, their cotangents are copied to v_colors [groups, channels, lanes].
 // Returns which groups have pixels in the image.
-template <int kD, bool kGeneral>
-unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const PixelCentres& centres,
+template <class P, int kD, bool kGeneral>
+unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const typename P::Pixels& pixels,
                    const PictureGradient& gradient, const GradientSlots& slots, int b,
-                   BackwardGroup<kD, kGeneral>* groups, float* v_colors) {
+                   BackwardGroup<P, kD, kGeneral>* groups, float* v_colors) {
   const int64_t channels = kD > 0 ? kD : slots.channels;
   unsigned alive = 0;
   for (int k = 0; k < kGroups; ++k) {
-    groups[k].pixels = BeginGroup<kGeneral>(job, grid, centres, b, k);
+    groups[k].pixels = BeginGroup<kGeneral>(job, grid, pixels, b, k);
+    groups[k].own.Clear();
     alive |= static_cast<unsigned>(Any(Vec(0.0f) < groups[k].pixels.product)) << k;
     if (!grid.WhollyInside(b)) {
       __builtin_memset(groups[k].behind, 0, sizeof(groups[k].behind));
@@ -113,7 +104,7 @@ unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const PixelCentres
     }
   }
   grid.ForEachPixel(b, [&](int i, int64_t pixel) {
-    BackwardGroup<kD, kGeneral>& group = groups[i / kLanes];
+    BackwardGroup<P, kD, kGeneral>& group = groups[i / kLanes];
     float* const to = kD > 0 ? group.v_color[0] : v_colors + i / kLanes * channels * kLanes;
     const int64_t first = pixel * job.channels + slots.first_channel;
     float sum = slots.first_pass ? gradient.transmittances[pixel] * gradient.v_transmittances[pixel] : 0.0f;
@@ -122,19 +113,20 @@ unsigned LoadBlock(const TileJob& job, const BlockGrid& grid, const PixelCentres
       to[c * kLanes + i % kLanes] = v;
       sum += v * gradient.colors[first + c];
     }
+    if constexpr (P::kHits) sum += group.own.Load(gradient, slots.first_pass, pixel, i % kLanes);
     group.behind[i % kLanes] = sum;
   });
   return alive;
 }
 
-template <int kD, bool kGeneral, bool kAbs>
+template <class P, int kD, bool kGeneral>
 void BackwardTile(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
-  const PixelCentres centres(grid);
+  const typename P::Pixels pixels(job, grid);
   const int64_t channels = kD > 0 ? kD : slots.channels;
   const int64_t group_floats = kLanes * channels;
-  BackwardGroup<kD, kGeneral> groups[kMaxBlocks * kGroups];
+  BackwardGroup<P, kD, kGeneral> groups[kMaxBlocks * kGroups];
   grid.Prefetch(gradient.v_colors, job.channels);
   grid.Prefetch(gradient.colors, job.channels);
   grid.Prefetch(gradient.v_transmittances, 1);
@@ -143,31 +135,31 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
   unsigned groups_alive[kMaxBlocks];
   Bits64 alive = 0;
   for (int b = 0; b < grid.count; ++b) {
-    groups_alive[b] = LoadBlock(job, grid, centres, gradient, slots, b, groups + b * kGroups,
-                                job.scratch + b * kGroups * group_floats);
+    groups_alive[b] = LoadBlock<P, kD, kGeneral>(job, grid, pixels, gradient, slots, b, groups + b * kGroups,
+                                                 job.scratch + b * kGroups * group_floats);
     if (groups_alive[b] != 0) alive |= Bits64{1} << b;
   }
   // Behind the cotangents of the blocks.
   float* const more = job.scratch + grid.count * kGroups * group_floats;
-  Batch batch;
+  typename P::Batch batch;
   Bits64 blocks_of[kBatch];
   constexpr int kRun = 8;
   alignas(64) float raw[kRun * kMaxBlocks * kGroups][kLanes];
   int hits[kRun * kMaxBlocks * kGroups];
   for (int64_t start = 0; start < job.size && alive != 0; start += kBatch) {
-    batch.Load<kGeneral>(job, start);
+    batch.template Load<kGeneral>(job, start);
     batch.BlocksOfSplats(grid, blocks_of);
     for (int first = 0; first < batch.size; first += kRun) {
       const int end = first + kRun < batch.size ? first + kRun : batch.size;
       int n = 0;
       int ends[kRun];
       for (int i = first; i < end; ++i) {
-        Batch::Prefetch(job, start, i);
+        P::Batch::Prefetch(job, start, i);
         for (Bits64 left = blocks_of[i] & alive; left != 0; left &= left - 1) {
           const int b = __builtin_ctzll(left);
           for (int k = 0; k < kGroups; ++k) {
             hits[n] = b * kGroups + k;
-            n += EvaluateGroup<kGeneral>(batch, i, groups[hits[n]].pixels, centres.x(b), centres.y(b, k), raw[n]);
+            n += EvaluateGroup<P>(batch, i, groups[hits[n]].pixels, pixels.At(b, k), raw[n]);
           }
         }
         ends[i - first] = n;
@@ -176,16 +168,16 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       for (int i = first; i < end; ++i) {
         if (h == ends[i - first]) continue;
         const Gaussian2d& g = batch.splats[i];
-        const float* conic = slots.conics + int64_t{g.id} * 3;
+        const typename P::Splat splat(batch, i, slots);
         const float* color = ColorOf<kD>(job, g) + slots.first_channel;
-        LaneSums<kD, kAbs> sums;
+        LaneSums<P, kD> sums;
         if constexpr (kD == 0) __builtin_memset(more, 0, sizeof(float) * static_cast<size_t>(group_floats));
         const auto accumulate = [&](auto clamped) {
           for (; h < ends[i - first]; ++h) {
             const int group = hits[h], block = group / kGroups;
-            if (!AccumulateGroup<kD, kGeneral, kAbs, decltype(clamped)::value>(
-                    rule, g, color, conic, job.scratch + group * group_floats, channels, Vec::Load(raw[h]),
-                    centres.x(block), centres.y(block, group % kGroups), groups[group], sums, more)) {
+            if (!AccumulateGroup<P, kD, kGeneral, decltype(clamped)::value>(
+                    rule, splat, color, job.scratch + group * group_floats, channels, Vec::Load(raw[h]),
+                    pixels.At(block, group % kGroups), groups[group], sums, more)) {
               groups_alive[block] &= ~(1u << group % kGroups);
               if (groups_alive[block] == 0) alive &= ~(Bits64{1} << block);
             }
@@ -198,19 +190,38 @@ void BackwardTile(const TileJob& job, const PictureGradient& gradient, const Gra
       }
     }
   }
+  for (int b = 0; b < grid.count; ++b) {
+    for (int k = 0; k < kGroups; ++k) groups[b * kGroups + k].own.Store(grid, b, k, slots.v_rays);
+  }
 }
+
 template <int kD>
 void BackwardD(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   if (IsGeneral(job)) {
-    slots.absgrad ? BackwardTile<kD, true, true>(job, gradient, slots)
-                  : BackwardTile<kD, true, false>(job, gradient, slots);
+    slots.absgrad ? BackwardTile<Ellipses<true>, kD, true>(job, gradient, slots)
+                  : BackwardTile<Ellipses<false>, kD, true>(job, gradient, slots);
   } else {
-    slots.absgrad ? BackwardTile<kD, false, true>(job, gradient, slots)
-                  : BackwardTile<kD, false, false>(job, gradient, slots);
+    slots.absgrad ? BackwardTile<Ellipses<true>, kD, false>(job, gradient, slots)
+                  : BackwardTile<Ellipses<false>, kD, false>(job, gradient, slots);
+  }
+}
+
+template <int kD>
+void BackwardRays(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
+  const bool hits = gradient.hits != nullptr;
+  if (IsGeneral(job) || OriginsDiffer(job)) {
+    hits ? BackwardTile<RaySplats<true, true>, kD, true>(job, gradient, slots)
+         : BackwardTile<RaySplats<true, false>, kD, true>(job, gradient, slots);
+  } else {
+    hits ? BackwardTile<RaySplats<false, true>, kD, false>(job, gradient, slots)
+         : BackwardTile<RaySplats<false, false>, kD, false>(job, gradient, slots);
   }
 }
 
 void Backward(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
+  if (job.world != nullptr) {
+    return job.channels == 3 ? BackwardRays<3>(job, gradient, slots) : BackwardRays<0>(job, gradient, slots);
+  }
   switch (job.channels) {
     case 1:
       return BackwardD<1>(job, gradient, slots);

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/simd.h"
+#include "cpu/primitives.inc.h"
 #include "cpu/tile_batch.h"
 #include "cpu/tile_kernels.h"
 #include "math/compositing.h"
@@ -24,10 +25,9 @@ inline const float* ColorOf(const TileJob& job, const Gaussian2d& g) {
 }
 
 // A group's pixels before the first splat.
-template <bool kGeneral>
-Composited<kGeneral> BeginGroup(const TileJob& job, const BlockGrid& grid, const PixelCentres& centres, int block,
-                                int group) {
-  const Mask inside = centres.Inside(grid, block, group);
+template <bool kGeneral, class Pixels>
+Composited<kGeneral> BeginGroup(const TileJob& job, const BlockGrid& grid, const Pixels& pixels, int block, int group) {
+  const Mask inside = pixels.Inside(grid, block, group);
   if constexpr (kGeneral) {
     alignas(64) float limits[kBlockPixels];
     for (float& limit : limits) limit = __builtin_inff();
@@ -41,14 +41,14 @@ Composited<kGeneral> BeginGroup(const TileJob& job, const BlockGrid& grid, const
 }
 
 // What splat i of a batch does at one group: opacity times falloff, 0 where it does not hit. Returns whether it hits.
-template <bool kGeneral>
-JAXSPLAT_INLINE bool EvaluateGroup(const Batch& batch, int i, const Composited<kGeneral>& pixels, const Vec& x,
-                                   const Vec& y, float* raw) {
-  const Gaussian2d& g = batch.splats[i];
-  Evaluation2d e = Evaluate(g, x, y);
-  if constexpr (kGeneral) e.hit = e.hit & (Vec(batch.depths[i]) < pixels.depth_limit);
-  Keep(e.hit, Vec(g.opacity) * Exp2(e.minus_q)).Store(raw);
-  return Any(e.hit);
+template <class P, bool kGeneral>
+JAXSPLAT_INLINE bool EvaluateGroup(const typename P::Batch& batch, int i, const Composited<kGeneral>& pixels,
+                                   const typename P::Pixel& pixel, float* raw) {
+  Vec minus_q;
+  Mask hit = P::Evaluate(batch, i, pixel, &minus_q);
+  if constexpr (kGeneral) hit = hit & (Vec(batch.depths[i]) < pixels.depth_limit);
+  Keep(hit, Vec(batch.splats[i].opacity) * Exp2(minus_q)).Store(raw);
+  return Any(hit);
 }
 
 // Splats whose colors still have to be added to a group of more than kInlineChannels channels: with a few at a time,
@@ -69,37 +69,38 @@ struct ColorQueue {
   }
 };
 
-template <int kD, bool kGeneral>
+template <class P, int kD, bool kGeneral>
 struct ForwardGroup {
   Vec last;
   Vec transmittance;  // behind the last splat that was blended
   Composited<kGeneral> pixels;
   Vec color[kD > 0 ? kD : 1];
+  typename P::Hits hits;
 };
 
 // Blends the splats of `todo` into one group. Returns false when all its pixels have ended.
-template <int kD, bool kGeneral>
-bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64 todo, const Vec& x, const Vec& y,
-                ForwardGroup<kD, kGeneral>& state, float* accumulators) {
+template <class P, int kD, bool kGeneral>
+bool BlendGroup(const TileJob& job, const Rule& rule, const typename P::Batch& batch, Bits64 todo,
+                const typename P::Pixel& pixel, ForwardGroup<P, kD, kGeneral>& state, float* accumulators) {
   constexpr int kRun = 16;
   alignas(64) float raw[kRun][kLanes];
-  const Gaussian2d* hits[kRun];
+  int hits[kRun];
   // Copies, so that they can stay in registers.
   Vec last = state.last, transmittance = state.transmittance;
   Composited<kGeneral> pixels = state.pixels;
   Vec color[kD > 0 ? kD : 1];
   for (int c = 0; c < kD; ++c) color[c] = state.color[c];
+  typename P::Hits sums = state.hits;
   ColorQueue queue;
   bool alive = true;
   while (todo != 0 && alive) {
     int n = 0;
     for (int i = 0; i < kRun && todo != 0; ++i, todo &= todo - 1) {
-      const int splat = __builtin_ctzll(todo);
-      hits[n] = &batch.splats[splat];
-      n += EvaluateGroup<kGeneral>(batch, splat, pixels, x, y, raw[n]);
+      hits[n] = __builtin_ctzll(todo);
+      n += EvaluateGroup<P>(batch, hits[n], pixels, pixel, raw[n]);
     }
     for (int i = 0; i < n && alive; ++i) {
-      const Gaussian2d& g = *hits[i];
+      const Gaussian2d& g = batch.splats[hits[i]];
       const Vec alpha = Min(Vec(rule.alpha_max), Vec::Load(raw[i]));
       const Step step = Composite<kGeneral>(rule, alpha, &pixels);
       float id;
@@ -113,6 +114,7 @@ bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64
         queue.color[queue.size] = ColorOf<kD>(job, g);
         if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
       }
+      sums.Add(batch, hits[i], pixel, step.weight);
       alive = Any(step.alive);
     }
   }
@@ -121,22 +123,23 @@ bool BlendGroup(const TileJob& job, const Rule& rule, const Batch& batch, Bits64
   state.transmittance = transmittance;
   state.pixels = pixels;
   for (int c = 0; c < kD; ++c) state.color[c] = color[c];
+  state.hits = sums;
   return alive;
 }
 
-template <int kD, bool kGeneral>
+template <class P, int kD, bool kGeneral>
 void ForwardTile(const TileJob& job, const Picture& picture) {
   const BlockGrid grid(job);
   const Rule rule(job.blend);
-  const PixelCentres centres(grid);
-  ForwardGroup<kD, kGeneral> groups[kMaxBlocks * kGroups];
+  const typename P::Pixels pixels(job, grid);
+  ForwardGroup<P, kD, kGeneral> groups[kMaxBlocks * kGroups];
   bool alive[kMaxBlocks * kGroups];
   const int32_t none = -1;
   float no_id;
   __builtin_memcpy(&no_id, &none, sizeof(no_id));
   for (int i = 0; i < grid.count * kGroups; ++i) {
-    ForwardGroup<kD, kGeneral>& group = groups[i];
-    group.pixels = BeginGroup<kGeneral>(job, grid, centres, i / kGroups, i % kGroups);
+    ForwardGroup<P, kD, kGeneral>& group = groups[i];
+    group.pixels = BeginGroup<kGeneral>(job, grid, pixels, i / kGroups, i % kGroups);
     group.transmittance = Vec(1.0f);
     group.last = Vec(no_id);
     for (Vec& c : group.color) c = Vec(0.0f);
@@ -146,19 +149,19 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
   if constexpr (kD == 0) {
     __builtin_memset(job.scratch, 0, sizeof(float) * static_cast<size_t>(grid.count * kGroups * group_floats));
   }
-  Batch batch;
+  typename P::Batch batch;
   Bits64 splats_of[kMaxBlocks];
   bool any = true;
   for (int64_t start = 0; start < job.size && any; start += kBatch) {
-    batch.Load<kGeneral>(job, start);
+    batch.template Load<kGeneral>(job, start);
     batch.SplatsOfBlocks(grid, splats_of);
     any = false;
-    for (int i = 0; i < kBatch; ++i) Batch::Prefetch(job, start, i);
+    for (int i = 0; i < kBatch; ++i) P::Batch::Prefetch(job, start, i);
     for (int i = 0; i < grid.count * kGroups; ++i) {
       const int block = i / kGroups;
       if (alive[i] && splats_of[block] != 0) {
-        alive[i] = BlendGroup<kD, kGeneral>(job, rule, batch, splats_of[block], centres.x(block),
-                                            centres.y(block, i % kGroups), groups[i], job.scratch + i * group_floats);
+        alive[i] = BlendGroup<P, kD, kGeneral>(job, rule, batch, splats_of[block], pixels.At(block, i % kGroups),
+                                               groups[i], job.scratch + i * group_floats);
       }
       any |= alive[i];
     }
@@ -176,6 +179,11 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
         return kD > 0 ? groups[i].color[kD > 0 ? c : 0] : Vec::Load(job.scratch + i * group_floats + c * kLanes);
       });
     }
+    if constexpr (P::kHits) {
+      for (int c = 0; c < kHitChannels; ++c) {
+        store(picture.hits + c, kHitChannels, [&](int i) { return groups[i].hits.sum[c]; });
+      }
+    }
   }
 }
 
@@ -185,10 +193,25 @@ bool IsGeneral(const TileJob& job) {
 
 template <int kD>
 void ForwardD(const TileJob& job, const Picture& picture) {
-  IsGeneral(job) ? ForwardTile<kD, true>(job, picture) : ForwardTile<kD, false>(job, picture);
+  IsGeneral(job) ? ForwardTile<Ellipses<false>, kD, true>(job, picture)
+                 : ForwardTile<Ellipses<false>, kD, false>(job, picture);
+}
+
+// The usual case is compiled on its own, and so is it with hits; the others share the general one.
+template <int kD>
+void ForwardRays(const TileJob& job, const Picture& picture) {
+  const bool hits = picture.hits != nullptr;
+  if (IsGeneral(job) || OriginsDiffer(job)) {
+    hits ? ForwardTile<RaySplats<true, true>, kD, true>(job, picture)
+         : ForwardTile<RaySplats<true, false>, kD, true>(job, picture);
+  } else {
+    hits ? ForwardTile<RaySplats<false, true>, kD, false>(job, picture)
+         : ForwardTile<RaySplats<false, false>, kD, false>(job, picture);
+  }
 }
 
 void Forward(const TileJob& job, const Picture& picture) {
+  if (job.world != nullptr) return job.channels == 3 ? ForwardRays<3>(job, picture) : ForwardRays<0>(job, picture);
   switch (job.channels) {
     case 1:
       return ForwardD<1>(job, picture);

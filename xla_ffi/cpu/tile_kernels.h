@@ -6,7 +6,9 @@
 
 #include "core/constants.h"
 #include "math/gaussian_2d.h"
+#include "math/gaussian_world.h"
 #include "ops/rasterize_gaussians_3d.h"
+#include "ops/rasterize_gaussians_world.h"
 
 namespace jaxsplat {
 
@@ -28,10 +30,14 @@ struct TileJob {
   const float* depths;        // [N], by id, used where there are limits
   const float* depth_limits;  // [H, W] or null
   float* scratch;             // [ScratchFloats(...)]
+  // Only where splats are evaluated along rays, which start at the anchor or near it.
+  const GaussianWorld* world = nullptr;  // by id
+  const float* rays = nullptr;           // [H, W, 6]
+  const float* anchor = nullptr;
 };
 
-// Where the gradients of a tile's entries go. A slot holds Moments2d and the gradients of the colors, padded with zeros
-// to a multiple of four, and is written only if touched[slot] becomes 1.
+// Where the gradients of a tile's entries go. A slot holds the moments of its primitive and the gradients of the
+// colors, padded with zeros to a multiple of four, and is written only if touched[slot] becomes 1.
 struct GradientSlots {
   float* values;  // [entries, stride]
   int64_t stride;
@@ -40,8 +46,8 @@ struct GradientSlots {
   int64_t first_channel, channels;  // the channels differentiated in this pass
   bool first_pass;                  // whether v_transmittances take part (once)
   bool absgrad;
+  float* v_rays = nullptr;  // [H, W, 6], to which the tiles add, or null
 };
-inline constexpr int kMomentSlots = sizeof(Moments2d) / sizeof(float);
 
 // Floats of scratch that a tile needs for `channels` channels per pixel.
 inline int64_t ScratchFloats(int64_t channels) { return (int64_t{kMaxBlocks} + 1) * kBlockPixels * channels; }

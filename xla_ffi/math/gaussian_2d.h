@@ -31,6 +31,14 @@ struct alignas(64) Gaussian2d {
 static_assert(sizeof(Gaussian2d) == 64);
 inline constexpr int kGaussianStride = sizeof(Gaussian2d) / sizeof(float);
 
+// Makes it touch every tile and block.
+inline void SetEverywhere(Gaussian2d* g) {
+  constexpr float kFar = 1e18f;
+  g->x = g->y = g->l21 = g->l22 = g->shear_y = 0;
+  g->half_height = g->inv_l11 = kFar;
+  g->level = 1;
+}
+
 // What the pixels say about one splat: sums of m = alpha dL/dalpha, of its moments about the mean, and of |dL/dmean|.
 struct Moments2d {
   float m, x, y, xx, xy, yy, abs_x, abs_y;

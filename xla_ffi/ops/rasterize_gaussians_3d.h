@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/host_device.h"
+#include "ops/rasterize_gaussians_world.h"
 
 namespace jaxsplat {
 
@@ -33,13 +34,14 @@ struct Splats2d {
   int64_t size;            // N
   int64_t channels;        // D
   const float* means;      // [N, 2]
-  const float* conics;     // [N, 3]
+  const float* conics;     // [N, 3]; null along rays with given lists: each splat of a list may be seen anywhere
   const float* colors;     // [N, D]
   const float* opacities;  // [N]
   const float* depths;     // [N], with given lists only used where there are limits
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
   const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
+  const WorldSplats* world;   // evaluated along rays, or null
 
   // Whether splat i takes part where the lists are found here.
   JAXSPLAT_HD bool Visible(int64_t i) const {
@@ -57,6 +59,7 @@ struct Picture {
   float* colors;          // [H, W, D], without background
   float* transmittances;  // [H, W]
   int32_t* last_ids;      // [H, W]
+  float* hits = nullptr;  // [H, W, kHitChannels] or null
 };
 
 struct PictureGradient {
@@ -64,14 +67,17 @@ struct PictureGradient {
   const float* transmittances;    // [H, W] of the forward pass
   const float* v_colors;          // [H, W, D]
   const float* v_transmittances;  // [H, W]
+  const float* hits = nullptr;    // [H, W, kHitChannels] of the forward pass, or null
+  const float* v_hits = nullptr;  // [H, W, kHitChannels] or null
 };
 
 struct SplatGradient {
-  float* means;      // [N, 2]
-  float* conics;     // [N, 3]
-  float* colors;     // [N, D]
-  float* opacities;  // [N]
-  float* absgrads;   // [N, 2] or null
+  float* means;                          // [N, 2]
+  float* conics;                         // [N, 3]
+  float* colors;                         // [N, D]
+  float* opacities;                      // [N]
+  float* absgrads;                       // [N, 2] or null
+  const WorldGradient* world = nullptr;  // along rays, in place of means, conics and absgrads
 };
 
 }  // namespace jaxsplat
