@@ -173,12 +173,13 @@ def pass_by(capture: Path) -> None:
     """Let something red stand somewhere in each training picture, with a mask that hides it in `masks`."""
     rng = np.random.default_rng(RNG_SEED)
     (capture / "masks").mkdir()
+    names = sorted(path.name for path in (capture / "images").iterdir())
 
     def edit(view: int, picture: np.ndarray) -> np.ndarray:
         left, top = rng.integers(10, SIZE - 40, 2)
         mask = np.full((SIZE, SIZE), 255, np.uint8)
         mask[top : top + 30, left : left + 30] = 0
-        Image.fromarray(mask).save(capture / "masks" / f"{view:04d}.png")
+        Image.fromarray(mask).save(capture / "masks" / names[view])
         return np.where(mask[..., None] > 0, picture, [220.0, 20.0, 20.0])
 
     edit_pictures(capture, edit)
