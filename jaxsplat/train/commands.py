@@ -192,7 +192,7 @@ class Eval:
         print(f"Mean of {len(evaluation.views)} views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f}")
         figures = {"splats": len(splats.means), **as_json(evaluation)}
         if lpips is not None:
-            figures["lpips"] = float(np.mean([view.lpips for view in evaluation.views]))
+            figures["lpips"] = float(np.mean([view.lpips for view in evaluation.views if view.lpips is not None]))
             print(f"Mean LPIPS {figures['lpips']:.4f}")
         if self.align_steps > 0:
             moved = aligned_capture(splats, capture, steps=self.align_steps, antialiased=antialiased)
