@@ -212,7 +212,10 @@ def text(name, change):
         (truncated("images.bin", 300), "images.bin: 10 records are announced, the file ends in number 3"),
         (truncated("cameras.bin", 5), "cameras.bin: 0 records are announced, the file ends in number 0"),
         (text("cameras.txt", lambda t: t + "nonsense\n"), "cameras.txt: line 3: expected CAMERA_ID MODEL WIDTH HEIGHT"),
-        (text("cameras.txt", lambda t: t.replace("PINHOLE", "EUCM")), "line 2: camera model EUCM is not supported"),
+        (
+            text("cameras.txt", lambda t: t.replace("PINHOLE", "EQUIRECTANGULAR")),
+            "line 2: camera model EQUIRECTANGULAR is not",
+        ),
         (text("images.txt", lambda t: "\n\n5 1 0 0\n" + t), "images.txt: line 3: expected IMAGE_ID QW QX QY QZ TX"),
         (text("images.txt", lambda t: t.replace("\n\n", "\n1 2 x\n", 1)), "line 3: expected triples X Y POINT3D_ID"),
         (text("points3D.txt", lambda t: t + "1 2\n"), "points3D.txt: line 3: expected POINT3D_ID X Y Z R G B"),

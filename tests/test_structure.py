@@ -20,7 +20,7 @@ LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
     {"_linalg", "_backend", "_index", "_linear", "_triangles"},
-    {"sh", "cameras", "reference", "reference_meshes", "reference_world", "losses"},
+    {"sh", "cameras", "reference", "reference_meshes", "reference_world", "losses", "lpips"},
     {"projection", "tiles", "rasterize", "shading"},
     {"rendering", "rendering_meshes"},
     {"strategy", "optim"},

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import jax
 import numpy as np
 import tyro
 
@@ -21,6 +23,7 @@ from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.sog import META
 from jaxsplat.io.splats import read_splats
 from jaxsplat.io.video import check_video_name, save_video
+from jaxsplat.lpips import make_lpips
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import MCMC, Default, Fixed
 from jaxsplat.train.cameras import aligned_capture, with_cameras
@@ -159,6 +162,8 @@ class Eval:
     """Folder for metrics.json and the pictures."""
     antialiased: bool | None = None
     """Whether to render with anti-aliasing compensation; by default as in the training or as the file says."""
+    lpips: bool = False
+    """Also say how different the views look to a network (LPIPS, AlexNet)."""
     align_steps: int = 0
     """Also say how good the views are after so many steps that move each of their cameras to its best place."""
 
@@ -179,11 +184,16 @@ class Eval:
             capture = with_cameras(capture, ply.parent / CAMERAS)
         splats, _, _, antialiased = read_splats(ply)
         antialiased = _first(self.antialiased, trained.get("antialiased"), antialiased)
-        evaluation = evaluate(splats, capture, antialiased=antialiased)
+        lpips = _lpips() if self.lpips else None
+        evaluation = evaluate(splats, capture, antialiased=antialiased, lpips=lpips)
         for view in evaluation.views:
-            print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}")
+            more = "" if view.lpips is None else f", LPIPS {view.lpips:.4f}"
+            print(f"{view.name}: PSNR {view.psnr:.2f} dB, SSIM {view.ssim:.4f}{more}")
         print(f"Mean of {len(evaluation.views)} views: PSNR {evaluation.psnr:.2f} dB, SSIM {evaluation.ssim:.4f}")
         figures = {"splats": len(splats.means), **as_json(evaluation)}
+        if lpips is not None:
+            figures["lpips"] = float(np.mean([view.lpips for view in evaluation.views if view.lpips is not None]))
+            print(f"Mean LPIPS {figures['lpips']:.4f}")
         if self.align_steps > 0:
             moved = aligned_capture(splats, capture, steps=self.align_steps, antialiased=antialiased)
             moved = evaluate(splats, moved, antialiased=antialiased)
@@ -286,6 +296,13 @@ def _scene(path: Path) -> tuple[Path, dict[str, Any]]:
     settings = saved_settings(ply.parent) or {}
     config = settings.get("config", {})
     return ply, {**settings, **{key: config.get(key) for key in ("background", "antialiased")}}
+
+
+def _lpips() -> Callable[[jax.Array, jax.Array], jax.Array]:
+    try:
+        return make_lpips()
+    except ModuleNotFoundError as error:
+        raise InputError(str(error)) from None
 
 
 def _first(*values: Any) -> Any:

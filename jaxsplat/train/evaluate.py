@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,11 +26,13 @@ class ViewMetrics(NamedTuple):
       name: of the view.
       psnr: in dB.
       ssim: 1 where both are equal.
+      lpips: 0 where both look equal; None where it was not asked for.
     """
 
     name: str
     psnr: float
     ssim: float
+    lpips: float | None = None
 
 
 class Evaluation(NamedTuple):
@@ -47,7 +51,14 @@ class Evaluation(NamedTuple):
     images: np.ndarray
 
 
-def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, backend: Backend = "auto") -> Evaluation:
+def evaluate(
+    splats: Splats,
+    capture: Capture,
+    *,
+    antialiased: bool = False,
+    backend: Backend = "auto",
+    lpips: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+) -> Evaluation:
     """Renders the held-out views and compares them with the photographs; of all views where none is held out.
 
     Args:
@@ -55,6 +66,7 @@ def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, bac
       capture: photographs.
       antialiased: as the splats were trained.
       backend: renderer.
+      lpips: of `make_lpips`, to have that figure of each view too; hidden pixels are alike for it.
 
     Returns:
       PSNR and SSIM of pictures clipped to 0..1; pixels that the capture's masks hide do not count.
@@ -73,7 +85,9 @@ def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, bac
         truth = jnp.asarray(capture.images[i]).astype(image.dtype) / 255.0
         masks = None if capture.masks is None else jnp.asarray(capture.masks[i])
         psnr, ssim = losses.psnr(image, truth, masks=masks), losses.ssim(image, truth, masks=masks)
-        views.append(ViewMetrics(cameras.names[i], float(psnr), float(ssim)))
+        shown = image if masks is None else jnp.where(masks[..., None], image, truth)
+        distance = None if lpips is None else float(lpips(shown, truth))
+        views.append(ViewMetrics(cameras.names[i], float(psnr), float(ssim), distance))
         images.append(to_uint8(np.asarray(image)))
     means = np.mean([(view.psnr, view.ssim) for view in views], 0)
     return Evaluation(float(means[0]), float(means[1]), tuple(views), np.stack(images))
@@ -119,7 +133,7 @@ def picture_name(view: str) -> str:
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
     """The figures as JSON values."""
-    views = [view._asdict() for view in evaluation.views]
+    views = [{k: v for k, v in view._asdict().items() if v is not None} for view in evaluation.views]
     return {"psnr": evaluation.psnr, "ssim": evaluation.ssim, "views": views}
 
 

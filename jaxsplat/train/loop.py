@@ -102,7 +102,7 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
         if capture.depths is None:
             depths = sparse_depths(cloud.points, viewmats, Ks, width=width, height=height)
         else:
-            depths = known_depths([capture.depths[i] for i in np.flatnonzero(training)], scale=normal.scale)
+            depths = known_depths([capture.depths[int(i)] for i in np.flatnonzero(training)], scale=normal.scale)
         views = views._replace(depths=depths)
     state = init_state(config, cloud.points, cloud.colors, views=len(viewmats))
     if state.extras is not None:

@@ -210,12 +210,16 @@ class Viewer:
         assert self._cameras is not None
         if not self._frustums:  # made when first asked for: there may be thousands
             places = np.stack([self._pose(index)[1] for index in range(len(self._cameras.names))])
-            size = _FRUSTUM * _radius(places, self._middle)
+            length = _FRUSTUM * _radius(places, self._middle)
+            aspect = self._cameras.width / self._cameras.height
             for index, name in enumerate(self._cameras.names):
                 wxyz, position = self._pose(index)
+                # The base is at the camera's place: whoever looks from there has the pyramid behind, out of the way.
+                position = position - 1.01 * length * self._cameras.viewmats[index, 2, :3]
+                scale = length * math.cbrt(math.tan(self._fov(index) / 2.0) ** 2 * aspect / 3.0)
                 frustum = self._server.scene.add_camera_frustum(
-                    f"/cameras/{index}", fov=self._fov(index), aspect=self._cameras.width / self._cameras.height,
-                    scale=size, color=_FRUSTUM_COLOR, wxyz=wxyz, position=position,
+                    f"/cameras/{index}", fov=self._fov(index), aspect=aspect, scale=scale, color=_FRUSTUM_COLOR,
+                    wxyz=wxyz, position=position,
                 )  # fmt: skip
                 frustum.on_click(lambda event, name=name: self._go_to(event.client, name))
                 self._frustums.append(frustum)

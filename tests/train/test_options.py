@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsplat import losses
 from jaxsplat.data import load_capture
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
@@ -198,3 +199,50 @@ def test_settings_that_make_no_sense_are_named(tmp_path):
         make_train_step(dataclasses.replace(CONFIG, appearance=Appearance("affine")))(
             state, Batch(jnp.zeros((2, 24, 32, 3)), VIEWMATS, KS)
         )
+
+
+def scene_and_pictures():
+    """A scene with its colours forgotten, and what it looks like."""
+    truth = random_splats(40, rest=0)
+    pictures = jnp.clip(render_splats(truth, VIEWMATS, KS, **SIZE).colors, 0, 1)
+    return truth._replace(sh_dc=jnp.zeros_like(truth.sh_dc)), pictures
+
+
+COLORS_ONLY = LearningRates(means=0.0, quats=0.0, log_scales=0.0, logit_opacities=0.0, sh_dc=5e-2)
+
+
+def agreement(config, pictures, splats, truth, *, masks=None, steps=60):
+    """PSNR of the finished scene against true pictures, in dB."""
+    config = dataclasses.replace(config, steps=steps)
+    state, _ = trained(config, Batch(pictures, VIEWMATS, KS, masks=masks), steps=steps, splats=splats)
+    shown = render_splats(state.splats, VIEWMATS, KS, **SIZE).colors
+    return float(losses.psnr(shown, truth).mean())
+
+
+def test_huber_is_misled_less_by_outliers_than_squares_are():
+    splats, truth = scene_and_pictures()
+    salt = jax.random.bernoulli(jax.random.key(1), 0.1, (2, 24, 32, 1))
+    spoilt = jnp.where(salt, 1.0, truth)
+    config = dataclasses.replace(CONFIG, ssim_weight=0.0, rates=COLORS_ONLY)
+    huber, mse = (
+        agreement(dataclasses.replace(config, difference=name), spoilt, splats, truth) for name in ("huber", "mse")
+    )
+    assert huber > mse + 2
+
+
+def test_a_mask_over_what_passes_by_keeps_it_out_of_the_scene():
+    splats, truth = scene_and_pictures()
+    passing = jnp.array([1.0, 0.0, 0.0])
+    spoilt = truth.at[0, 6:16, 8:22].set(passing).at[1, 8:18, 4:16].set(passing)
+    masks = jnp.full((2, 24, 32), 255, jnp.uint8).at[0, 6:16, 8:22].set(0).at[1, 8:18, 4:16].set(0)
+    config = dataclasses.replace(CONFIG, ssim_weight=0.0, rates=COLORS_ONLY)
+    assert agreement(config, spoilt, splats, truth, masks=masks) > agreement(config, spoilt, splats, truth) + 3
+
+
+def test_a_rate_that_falls_ends_nearer_than_one_that_stays_high():
+    splats, truth = scene_and_pictures()
+    high = dataclasses.replace(COLORS_ONLY, sh_dc=0.5)
+    falling = dataclasses.replace(high, schedule=Schedule("cosine", end=0.01))
+    config = dataclasses.replace(CONFIG, ssim_weight=0.0)
+    kept, fallen = (agreement(dataclasses.replace(config, rates=r), truth, splats, truth) for r in (high, falling))
+    assert fallen > kept + 3

@@ -127,6 +127,12 @@ def test_learned_cameras_are_written_in_the_world_of_the_capture_and_judged_with
     assert f"each held-out camera aligned to the scene in 2 steps: PSNR {figures['aligned']['psnr']:.2f} dB" in printed
 
 
+def test_a_run_whose_splats_are_all_dead_says_so_and_ends_well(folder, tmp_path, capsys):
+    dead = dataclasses.replace(CONFIG, steps=12, strategy=dataclasses.replace(CONFIG.strategy, min_opacity=0.99))
+    assert train(folder, tmp_path / "out", dead).evaluation is not None
+    assert "all splats are dead; no live one is left to make new ones of" in capsys.readouterr().err
+
+
 def test_resuming_a_finished_run_evaluates_it_again(folder, finished):
     out, result = finished
     again = train(folder, out, existing="resume").evaluation

@@ -65,6 +65,13 @@ class Page:
             assert time.monotonic() < end, "the page does not show what was waited for"
             time.sleep(0.1)
 
+    def click(self, x: int, y: int) -> None:
+        """Moves the mouse there and clicks."""
+        for kind, pressed in (("mouseMoved", {}), ("mousePressed", {"button": "left", "buttons": 1, "clickCount": 1}),
+                              ("mouseReleased", {"button": "left", "clickCount": 1})):  # fmt: skip
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **pressed)
+            time.sleep(0.3)
+
     def drag(self, start: tuple[int, int], end: tuple[int, int], steps: int = 8) -> None:
         """Moves the mouse with its left button down."""
 
