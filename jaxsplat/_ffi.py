@@ -12,7 +12,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,15 @@ def platform() -> str:
 def takes(*arrays: jax.Array) -> bool:
     """Whether the kernels that only CPUs have serve the default platform and the precision of these arrays."""
     return platform() == "cpu" and all(array.dtype == np.float32 for array in arrays)
+
+
+def by_platform(native: Callable[..., Any], plain: Callable[..., Any], *operands: Any) -> Any:
+    """Calls `native`, whose kernels only CPUs have, where the program is lowered for a CPU, and else `plain`.
+
+    What is traced where JAX computes on a CPU may still be lowered for another platform, as by `jax.export`. Not to be
+    differentiated: each form would keep what the other one needs.
+    """
+    return lax.platform_dependent(*operands, cpu=native, default=plain)
 
 
 def call(

@@ -250,11 +250,15 @@ def photometric(
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _weighted_ssim(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
     """Sum of the SSIM at every value of [..., H, W, D] times weights that broadcast against them."""
-    if _ffi.takes(x, y):
-        values = _native("ssim", window, x, y)[0]
-    else:
+
+    def plain(x: jax.Array, y: jax.Array) -> jax.Array:
         a1, a2, b1, b2 = _terms(_moments(window, x, y))
-        values = a1 * a2 / (b1 * b2)
+        return a1 * a2 / (b1 * b2)
+
+    def native(x: jax.Array, y: jax.Array) -> jax.Array:
+        return _native("ssim", window, x, y)[0]
+
+    values = _ffi.by_platform(native, plain, x, y) if _ffi.takes(x, y) else plain(x, y)
     return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
@@ -262,9 +266,11 @@ def _weighted_ssim_fwd(window: _Weights, x: Any, y: Any, weights: Any) -> tuple[
     """The kernel gives the gradient with the value, for about the price of one of them."""
     x_moves, y_moves = x.perturbed, y.perturbed
     x, y, weights = x.value, y.value, weights.value
-    gradient = _native_gradient if _ffi.takes(x, y) else _gradient
-    values, v_x = gradient(window, x, y, weights)
-    v_y = gradient(window, y, x, weights)[1] if y_moves else None
+    native = functools.partial(_native_gradient, window)
+    plain = functools.partial(_gradient, window)
+    gradient = functools.partial(_ffi.by_platform, native, plain) if _ffi.takes(x, y) else plain
+    values, v_x = gradient(x, y, weights)
+    v_y = gradient(y, x, weights)[1] if y_moves else None
     total = (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
     return total, (v_x if x_moves else None, v_y, values, weights)
 
@@ -288,10 +294,11 @@ def _native(target: str, window: _Weights, *images: jax.Array) -> list[jax.Array
     return _ffi.call(target, operands, ranks, results, c1=SSIM_C1, c2=SSIM_C2)
 
 
-def _native_gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> list[jax.Array]:
+def _native_gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     if weights.size != 1:
         weights = jnp.broadcast_to(weights, (*weights.shape[:-3], *x.shape[-3:]))
-    return _native("ssim_gradient", window, x, y, weights)
+    values, v_x = _native("ssim_gradient", window, x, y, weights)
+    return values, v_x
 
 
 def _gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:

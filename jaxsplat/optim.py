@@ -167,20 +167,27 @@ def apply_splat_adam(
       >>> state = splat_adam(steps=1000).init(splats)
       >>> splats, state = apply_splat_adam(splats, gradients, state, steps=1000)
     """
-    if not _ffi.takes(*splats):
+
+    def plain(splats: Splats, gradients: Splats, state: Any, visible: jax.Array | None) -> tuple[Splats, Any]:
         updates, updated = splat_adam(rates, steps=steps, scene_scale=scene_scale).update(gradients, state)
         moved = jax.tree.map(jnp.add, splats, updates)
         return (moved, updated) if visible is None else _where_rows(visible, (moved, updated), (splats, state))
-    moments, step = state
-    count: Any = optax.safe_increment(moments.count)
-    corrections = [1 - jnp.power(beta, count.astype(jnp.float32)) for beta in (BETA1, BETA2)]
-    by_group = _rates(step, rates, splats, steps, scene_scale)
-    groups = [
-        _ffi.adam(p, m, v, g, jnp.stack([rate, *corrections]), visible, beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
-        for p, m, v, g, rate in zip(splats, moments.mu, moments.nu, gradients, by_group, strict=True)
-    ]
-    splats, mu, nu = (Splats(*leaves) for leaves in zip(*groups, strict=True))
-    return splats, (moments._replace(count=count, mu=mu, nu=nu), step + 1)
+
+    def native(splats: Splats, gradients: Splats, state: Any, visible: jax.Array | None) -> tuple[Splats, Any]:
+        moments, step = state
+        count: Any = optax.safe_increment(moments.count)
+        corrections = [1 - jnp.power(beta, count.astype(jnp.float32)) for beta in (BETA1, BETA2)]
+        by_group = _rates(step, rates, splats, steps, scene_scale)
+        groups = [
+            _ffi.adam(p, m, v, g, jnp.stack([rate, *corrections]), visible, beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
+            for p, m, v, g, rate in zip(splats, moments.mu, moments.nu, gradients, by_group, strict=True)
+        ]
+        splats, mu, nu = (Splats(*leaves) for leaves in zip(*groups, strict=True))
+        return splats, (moments._replace(count=count, mu=mu, nu=nu), step + 1)
+
+    if not _ffi.takes(*splats):
+        return plain(splats, gradients, state, visible)
+    return _ffi.by_platform(native, plain, splats, gradients, state, visible)
 
 
 def zero_moments(state: State, rows: jax.Array | Splats) -> State:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -88,10 +89,7 @@ def spherical_harmonics(
     if backend != "reference" and _ffi.takes(*direction, first, rest):
         total = _native(degree, direction, first, rest, factors, masks)
     else:
-        functions = [factors[k] * value for k, value in enumerate(_basis(degree, *direction))]
-        used = num_sh_coeffs(degree)
-        terms = first[..., :used, :] if rest.shape[-2] == 0 else jnp.concatenate([first, rest], -2)[..., :used, :]
-        total = _sum(tuple(functions[1:]), terms, functions[0])
+        total = _plain(degree, direction, first, rest, factors)
         if masks is not None:
             total = jnp.where(masks[..., None], total, 0)
     return jnp.broadcast_to(total, (*lead, sizes["N"], sizes["D"]))
@@ -139,6 +137,15 @@ def _parts(coeffs: jax.Array | SHCoeffs, degree: int, rank: int) -> tuple[jax.Ar
     return first, rest, lax.stop_gradient(factors.astype(first.dtype))
 
 
+def _plain(
+    degree: int, direction: Sequence[jax.Array], first: jax.Array, rest: jax.Array, factors: jax.Array
+) -> jax.Array:
+    functions = [factors[k] * value for k, value in enumerate(_basis(degree, *direction))]
+    used = num_sh_coeffs(degree)
+    terms = first[..., :used, :] if rest.shape[-2] == 0 else jnp.concatenate([first, rest], -2)[..., :used, :]
+    return _sum(tuple(functions[1:]), terms, functions[0])
+
+
 def _native(
     degree: int,
     direction: tuple[jax.Array, ...],
@@ -181,9 +188,31 @@ def _call(
     degree: int, direction: tuple[jax.Array, ...], masks: jax.Array, first: jax.Array, rest: jax.Array, factors: Any
 ) -> jax.Array:
     """[..., C, N, D] for components [..., C, N] and coefficients [..., N, K, D]."""
-    operands = _operands(direction, masks, first, rest, factors)
-    shape = (*direction[0].shape[-2:], first.shape[-1])
-    return _ffi.call("spherical_harmonics", operands, _RANKS, [(shape, first.dtype)], degree=degree)[0]
+
+    def native(x: jax.Array, y: jax.Array, z: jax.Array, *others: jax.Array) -> jax.Array:
+        operands = _operands((x, y, z), *others)
+        shape = (*x.shape[-2:], others[1].shape[-1])
+        return _ffi.call("spherical_harmonics", operands, _RANKS, [(shape, x.dtype)], degree=degree)[0]
+
+    arguments = _ffi.vary_alike([*direction, masks, first, rest, factors])
+    return _ffi.by_platform(native, functools.partial(_plain_call, degree), *arguments)
+
+
+def _plain_call(
+    degree: int,
+    x: jax.Array,
+    y: jax.Array,
+    z: jax.Array,
+    masks: jax.Array,
+    first: jax.Array,
+    rest: jax.Array,
+    factors: jax.Array,
+) -> jax.Array:
+    """What the kernel computes."""
+    first, rest = first[..., None, :, :, :], rest[..., None, :, :, :]
+    total = _plain(degree, (x, y, z), first, rest, factors)
+    shape = np.broadcast_shapes(x.shape, masks.shape, first.shape[:-2], rest.shape[:-2])
+    return jnp.broadcast_to(jnp.where(masks[..., None], total, 0), (*shape, first.shape[-1]))
 
 
 def _call_fwd(degree: int, *arguments: Any) -> tuple[jax.Array, Any]:
@@ -191,14 +220,27 @@ def _call_fwd(degree: int, *arguments: Any) -> tuple[jax.Array, Any]:
 
 
 def _call_bwd(degree: int, arguments: Any, v: jax.Array) -> tuple[Any, ...]:
-    direction, _, first, rest, _ = arguments
-    operands = [*_operands(*arguments), v]
-    own = [x.shape[-2:] for x in direction] + [x.shape[-3:] for x in (first, rest)]
-    results = [(shape, first.dtype) for shape in own]
-    gradients = _ffi.call("spherical_harmonics_gradient", operands, (*_RANKS, 3), results, degree=degree)
-    *v_direction, v_first, v_rest = [
-        _linalg.unbroadcast(g, x.shape) for g, x in zip(gradients, (*direction, first, rest), strict=True)
-    ]
+    direction, masks, first, rest, factors = arguments
+
+    def native(v: jax.Array, *operands: jax.Array) -> list[jax.Array]:
+        x, y, z, masks, first, rest, factors = operands
+        moving = (x, y, z, first, rest)
+        own = [a.shape[-2:] for a in moving[:3]] + [a.shape[-3:] for a in moving[3:]]
+        operands = (*_operands((x, y, z), masks, first, rest, factors), v)
+        results = [(shape, v.dtype) for shape in own]
+        gradients = _ffi.call("spherical_harmonics_gradient", operands, (*_RANKS, 3), results, degree=degree)
+        return [_linalg.unbroadcast(g, a.shape) for g, a in zip(gradients, moving, strict=True)]
+
+    def plain(v: jax.Array, *operands: jax.Array) -> list[jax.Array]:
+        x, y, z, masks, first, rest, factors = operands
+
+        def value(x: jax.Array, y: jax.Array, z: jax.Array, first: jax.Array, rest: jax.Array) -> jax.Array:
+            return _plain_call(degree, x, y, z, masks, first, rest, factors)
+
+        return list(jax.vjp(value, x, y, z, first, rest)[1](v))
+
+    operands = _ffi.vary_alike([v, *direction, masks, first, rest, factors])
+    *v_direction, v_first, v_rest = _ffi.by_platform(native, plain, *operands)
     return tuple(v_direction), None, v_first, v_rest, None
 
 

@@ -1,0 +1,105 @@
+"""What programs for CUDA hold, lowered where there is no such device."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from jaxsplat import Blend, ScreenProbe, intersect_tiles, losses, optim, rasterize_gaussians_3d, spherical_harmonics
+from jaxsplat.types import Splats
+from tests.splats2d import random_splats
+
+SIZE = {"width": 20, "height": 17}
+SPLATS = random_splats(7, **SIZE)
+
+
+def lowered(function, *arguments):
+    """StableHLO of a program for CUDA."""
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def targets(text):
+    return re.findall(r"custom_call @([\w.]+)\(", text)
+
+
+def picture(floats, probe=None):
+    return rasterize_gaussians_3d(
+        *floats, depths=SPLATS.depths, radii=SPLATS.radii, **SIZE, probe=probe, blend=Blend(max_contributors=9)
+    )
+
+
+def call_of(text, target):
+    (call,) = [line for line in text.splitlines() if f"@{target}(" in line]
+    return call
+
+
+def test_rasterizer_calls_its_kernels_with_row_major_operands_and_the_blend_rule():
+    probe = ScreenProbe(jnp.zeros_like(SPLATS.means2d), jnp.zeros_like(SPLATS.means2d))
+    text = lowered(jax.grad(lambda floats, probe: picture(floats, probe).colors.sum(), (0, 1)), SPLATS[:4], probe)
+    assert targets(text) == [f"jaxsplat.v1.rasterize_gaussians_3d_{way}" for way in ("forward", "backward")]
+    forward = call_of(text, "jaxsplat.v1.rasterize_gaussians_3d_forward")
+    for attribute in ("tile_size = 16 : i64", "max_contributors = 9 : i64", "blend_last = false", "alpha_max = "):
+        assert attribute in forward
+    assert "mhlo.backend_config = {" in forward  # typed attributes
+    assert re.search(r"operand_layouts = \[dense<\[1, 0\]> : tensor<2xindex>, dense<\[1, 0\]>", forward)
+    assert re.search(r"-> \(tensor<17x20x3xf32>, tensor<17x20xf32>, tensor<17x20xi32>\)", forward)
+    backward = call_of(text, "jaxsplat.v1.rasterize_gaussians_3d_backward")
+    results = "tensor<7x2xf32>, tensor<7x3xf32>, tensor<7x3xf32>, tensor<7xf32>, tensor<7x2xf32>"
+    assert f"-> ({results})" in backward
+
+
+def test_tile_lists_call_their_kernel():
+    text = lowered(
+        lambda s: intersect_tiles(s.means2d, s.radii, s.depths, capacity=50, **SIZE), SPLATS
+    )  # fmt: skip
+    assert targets(text) == ["jaxsplat.v1.intersect_tiles"]
+    call = call_of(text, "jaxsplat.v1.intersect_tiles")
+    assert "width = 20 : i64" in call and "height = 17 : i64" in call
+    assert "-> (tensor<50xi32>, tensor<5xi32>, tensor<7xi32>, tensor<i32>)" in call
+
+
+def test_vmap_is_one_call_that_shares_what_is_not_mapped():
+    text = lowered(jax.vmap(lambda c: picture((*SPLATS[:2], c, SPLATS.opacities)).colors), jnp.ones((5, 7, 3)))
+    call = call_of(text, "jaxsplat.v1.rasterize_gaussians_3d_forward")
+    assert "(tensor<1x7x2xf32>, tensor<1x7x3xf32>, tensor<5x7x3xf32>, tensor<1x7xf32>" in call
+
+
+def adam(splats):
+    return optim.apply_splat_adam(splats, splats, optim.splat_adam(steps=9).init(splats), steps=9)
+
+
+ROWS = Splats(*(jnp.ones(shape) for shape in ((4, 3), (4, 4), (4, 3), (4,), (4, 1, 3), (4, 3, 3))))
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [
+        (lambda x: spherical_harmonics(2, x[:, 0, :], x), jnp.ones((5, 9, 3))),
+        (jax.grad(lambda x: spherical_harmonics(2, x[:, 0, :], x).sum()), jnp.ones((5, 9, 3))),
+        (lambda x: losses.ssim(x, 0.5 * x), jnp.ones((16, 16, 3))),
+        (jax.grad(lambda x: losses.ssim(x, 0.5 * x)), jnp.ones((16, 16, 3))),
+        (adam, ROWS),
+    ],
+    ids=["spherical harmonics", "their gradient", "SSIM", "its gradient", "Adam"],
+)
+def test_what_has_kernels_for_cpus_only_is_plain_jax_elsewhere(function, argument):
+    assert not [t for t in targets(lowered(function, argument)) if t.startswith("jaxsplat")]
+    on_cpu = jax.jit(function).lower(argument).as_text()
+    assert [t for t in targets(on_cpu) if t.startswith("jaxsplat")]
+
+
+def test_a_training_step_for_cuda_calls_only_kernels_that_cuda_has():
+    target = jnp.zeros((17, 20, 3))
+
+    def step(floats, state):
+        loss, gradients = jax.value_and_grad(lambda f: 1 - losses.ssim(picture(f).colors, target))(floats)
+        updates, state = optax.adam(1e-2).update(gradients, state, floats)
+        return optax.apply_updates(floats, updates), state, loss
+
+    floats = tuple(SPLATS[:4])
+    ours = [t for t in targets(lowered(step, floats, optax.adam(1e-2).init(floats))) if t.startswith("jaxsplat")]
+    assert {t.split(".")[-1] for t in ours} == {"rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_backward"}
