@@ -250,6 +250,11 @@ def test_a_surface_covers_each_pixel_exactly_once(jitter, backend):
         counts = np.asarray(out.pix_to_face >= 0).sum(-1)
         # The outline of the plane runs through centres too: two of its sides have them.
         assert (counts[1:-1, 1:-1] == 1).all() and counts.max() == 1
+        if jitter == 0:
+            # A centre on an edge goes where it would fall if it moved by (e, e^2).
+            moved = verts - jnp.array([[2.0**-6, 2.0**-12, 0]])
+            apart = rasterize_meshes(moved, order, width=33, height=24, faces_per_pixel=3, backend=backend)
+            np.testing.assert_array_equal(out.pix_to_face, apart.pix_to_face)
 
 
 def test_a_closed_surface_has_a_front_and_a_back_at_each_pixel():
