@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,12 @@ COW = "shared/data/meshes/cow_mesh/cow.obj"
 SIZE = 256
 SETTINGS = {1: 0.0, 8: 1e-4 * (SIZE / 2) ** 2}
 """Faces per pixel, and the squared blur radius in pixels."""
+GROWTH = {
+    "faces": [(faces, 1024) for faces in (62_500, 250_000, 1_000_000)],
+    "pixels": [(20_000, size) for size in (512, 1024, 2048)],
+    "both": [(faces, size) for faces, size in ((62_500, 512), (250_000, 1024), (1_000_000, 2048))],
+}
+"""Faces and sides of pictures, of which one grows fourfold from step to step, or both do."""
 SAME = 0.998
 """Share of the slots in which both programs must find the same face."""
 
@@ -125,6 +131,29 @@ def measure(case: Case, slots: int, threads: int, repeats: int, *, baseline: boo
     return result
 
 
+def growth(series: Mapping[str, Sequence[tuple[int, int]]], repeats: int) -> dict[str, Any]:
+    """Fits how the time of the forward pass grows: linear in faces plus pixels, its exponents are about 1 at most.
+
+    Args:
+      series: faces and sides of the pictures of each.
+      repeats: number of timed calls.
+
+    Returns:
+      For each series the exponent of what grows, and the times in milliseconds.
+    """
+    from benchmarks.growth import exponent
+
+    result: dict[str, Any] = {}
+    for name, cases in series.items():
+        times = [
+            measure(landscape(faces, size, name), 1, 1, repeats, baseline=False)["forward_ms"] for faces, size in cases
+        ]
+        # Both grow alike.
+        grown = [size**2 if name == "pixels" else faces for faces, size in cases]
+        result[name] = {"exponent": exponent(grown, times), "forward_ms": times}
+    return result
+
+
 def main() -> int:
     """Run the benchmark: each number of threads in a process of its own.
 
@@ -136,6 +165,7 @@ def main() -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--million", action="store_true", help="also a landscape of a million faces at 1024x1024")
+    parser.add_argument("--growth", action="store_true", help="also how the time grows with faces and pixels")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -144,7 +174,7 @@ def main() -> int:
     for threads in arguments.threads:
         command = ["-m", "benchmarks.meshes", "--child", f"--threads={threads}", f"--repeats={arguments.repeats}"]
         command += [f"--cow={arguments.cow}"] if arguments.cow else []
-        command += ["--million"] if arguments.million else []
+        command += [f"--{name}" for name in ("million", "growth") if getattr(arguments, name)]
         done = native.run_confined(command, threads)
         print(done.stdout, end="", flush=True)
         status |= int(done.returncode != 0)
@@ -160,6 +190,8 @@ def _child(arguments: argparse.Namespace) -> int:
     if arguments.million:
         million = landscape(1_000_000, 1024, "landscape")
         print(json.dumps(measure(million, 1, threads, arguments.repeats, baseline=False)), flush=True)
+    if arguments.growth:
+        print(json.dumps({"threads": threads, **growth(GROWTH, arguments.repeats)}), flush=True)
     return 0
 
 

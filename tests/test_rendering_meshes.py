@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import MeshBlend, render_meshes
+from jaxsplat import MeshBlend
+from jaxsplat import render_meshes as render_eagerly
 from tests.data import double_precision
 from tests.differences import assert_gradients
 from tests.meshes import sphere
@@ -20,6 +21,12 @@ WIDTH, HEIGHT = 48, 36
 SIZE = {"width": WIDTH, "height": HEIGHT}
 # Enough faces that none is cut off: beyond a shared corner many are equally deep, and rounding chooses among them.
 SOFT = MeshBlend(sigma=1.0, gamma=0.05, faces_per_pixel=24)
+
+# Compiled: one operation at a time takes longer.
+render_meshes = jax.jit(
+    render_eagerly,
+    static_argnames=("width", "height", "shade", "blend", "cull_backfaces", "clip", "camera_model", "backend"),
+)
 
 
 def scene(level=2, dtype=np.float32):

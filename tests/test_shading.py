@@ -161,11 +161,15 @@ def test_softmax_blending_is_the_formula_and_tends_to_the_hard_picture():
 
 def test_shading_has_finite_gradients_in_the_corner_cases():
     zero = jnp.zeros((1, 3))
-    gradient = jax.grad(
-        lambda p, n: light_points(p, n, jnp.ones((1, 3)), jnp.zeros(3), PointLight(jnp.zeros(3))).sum(), (0, 1)
+    gradient = jax.jit(
+        jax.grad(
+            lambda p, n: light_points(p, n, jnp.ones((1, 3)), jnp.zeros(3), PointLight(jnp.zeros(3))).sum(), (0, 1)
+        )
     )
     assert all(np.isfinite(g).all() for g in gradient(zero, zero))
     flat = jnp.zeros((2, 3, 3))
-    assert not np.any(face_normals(flat)) and np.isfinite(jax.grad(lambda v: face_normals(v).sum())(flat)).all()
+    assert (
+        not np.any(face_normals(flat)) and np.isfinite(jax.jit(jax.grad(lambda v: face_normals(v).sum()))(flat)).all()
+    )
     with pytest.raises(ValueError, match=r"interpolate_vertex_attributes: face_attributes must have shape"):
         interpolate_vertex_attributes(ball()[2], jnp.zeros((3, 2)))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import clip_faces, project_meshes, rasterize_meshes, unclip_fragments
+from jaxsplat import clip_faces as clip_eagerly
+from jaxsplat import project_meshes, rasterize_meshes, unclip_fragments
 from tests.data import double_precision
 from tests.differences import assert_gradients
 from tests.scenes import random_scene
 
 NEAR = 0.3
+
+clip_faces = jax.jit(clip_eagerly)  # one operation at a time takes longer
 
 
 def areas(face_verts):

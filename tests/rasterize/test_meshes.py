@@ -33,7 +33,7 @@ def in_order_of(pix_to_face, wanted, values):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [*((name, "native") for name in GOLDEN), ("sphere_k4_blur", "reference"), ("soup_k8_batch2", "reference")],
+    [*((name, "native") for name in GOLDEN), ("soup_k8_batch2", "reference")],
 )
 def test_fragments_and_gradients_are_those_of_pytorch3d(name, backend):
     case = golden(name)
@@ -250,6 +250,11 @@ def test_a_surface_covers_each_pixel_exactly_once(jitter, backend):
         counts = np.asarray(out.pix_to_face >= 0).sum(-1)
         # The outline of the plane runs through centres too: two of its sides have them.
         assert (counts[1:-1, 1:-1] == 1).all() and counts.max() == 1
+        if jitter == 0:
+            # A centre on an edge goes where it would fall if it moved by (e, e^2).
+            moved = verts - jnp.array([[2.0**-6, 2.0**-12, 0]])
+            apart = rasterize_meshes(moved, order, width=33, height=24, faces_per_pixel=3, backend=backend)
+            np.testing.assert_array_equal(out.pix_to_face, apart.pix_to_face)
 
 
 def test_a_closed_surface_has_a_front_and_a_back_at_each_pixel():
@@ -286,10 +291,11 @@ def test_broken_faces_are_not_drawn_and_change_nothing_else(kinds, backend):
     good, bad = broken_faces()
     faces = jnp.asarray(np.stack([*(np.asarray(bad[kind], np.float32) for kind in kinds), good]))
     render = functools.partial(rasterize_meshes, faces=None, faces_per_pixel=2, backend=backend, **settings())
+    render = jax.jit(render)
     alone, both = render(jnp.asarray(good)[None]), render(faces)
     np.testing.assert_array_equal(both.pix_to_face, jnp.where(alone.pix_to_face == 0, len(kinds), -1))
     np.testing.assert_array_equal(both.zbuf, alone.zbuf)
-    gradient = jax.grad(lambda v: linear_form(render(v)))(faces)
+    gradient = jax.jit(jax.grad(lambda v: linear_form(render(v))))(faces)
     assert np.isfinite(gradient).all() and not np.any(gradient[:-1]) and np.any(gradient[-1])
 
 
