@@ -122,7 +122,7 @@ def test_given_lists_show_the_same_picture():
 
 def test_flat_splats_have_exact_gradients():
     arguments, depths = ray_scene()
-    scales = arguments["scales"] * jnp.array([1.0, 1.0, 1e-3])
+    scales = arguments["scales"] * jnp.array([[[1.0, 1.0, 1e-3]]])
     flat = {**arguments, "scales": scales}
     got = run(flat, depths, hits=True)[1]
     with double_precision():
