@@ -16,6 +16,8 @@ namespace {
 using namespace jaxsplat;
 using namespace jaxsplat::JAXSPLAT_ISA;
 
+using Primitive = Ellipses<false>;
+
 constexpr int kSide = 16, kTileGroups = kSide * kSide / kLanes;
 
 // Splats that hit every pixel of the tile, so transparent that nothing ever ends.
@@ -64,16 +66,16 @@ double Rate(double seconds, int64_t pairs, const F& f) {
 double Forward(double seconds) {
   const DenseTile tile;
   const BlockGrid grid(tile.job);
-  const PixelCentres centres(grid);
+  const Primitive::Pixels pixels(tile.job, grid);
   const Rule rule(tile.blend);
   return Rate(seconds, kBatch * kSide * kSide, [&] {
     for (int i = 0; i < kTileGroups; ++i) {
-      ForwardGroup<3, false> group;
-      group.pixels = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      ForwardGroup<Primitive, 3, false> group;
+      group.pixels = BeginGroup<false>(tile.job, grid, pixels, i / kGroups, i % kGroups);
       group.last = group.transmittance = Vec(1.0f);
       for (Vec& c : group.color) c = Vec(0.0f);
-      BlendGroup<3, false>(tile.job, rule, tile.batch, ~Bits64{0}, centres.x(i / kGroups),
-                           centres.y(i / kGroups, i % kGroups), group, nullptr);
+      BlendGroup<Primitive, 3, false>(tile.job, rule, tile.batch, ~Bits64{0}, pixels.At(i / kGroups, i % kGroups),
+                                      group, nullptr);
       asm volatile("" : : "r"(&group) : "memory");
     }
   });
@@ -82,14 +84,15 @@ double Forward(double seconds) {
 double Backward(double seconds) {
   const DenseTile tile;
   const BlockGrid grid(tile.job);
-  const PixelCentres centres(grid);
+  const Primitive::Pixels pixels(tile.job, grid);
   const Rule rule(tile.blend);
+  const GradientSlots slots{};
   constexpr int kRun = 8;
-  BackwardGroup<3, false> groups[kTileGroups];
-  alignas(64) float raw[kRun * kTileGroups][kLanes], slot[kMomentSlots + kInlineChannels];
+  BackwardGroup<Primitive, 3, false> groups[kTileGroups];
+  alignas(64) float raw[kRun * kTileGroups][kLanes], slot[Primitive::kMoments + kInlineChannels];
   return Rate(seconds, kBatch * kSide * kSide, [&] {
     for (int i = 0; i < kTileGroups; ++i) {
-      groups[i].pixels = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      groups[i].pixels = BeginGroup<false>(tile.job, grid, pixels, i / kGroups, i % kGroups);
       for (float& v : groups[i].behind) v = 1;
       for (auto& channel : groups[i].v_color) {
         for (float& v : channel) v = 0.1f;
@@ -99,16 +102,16 @@ double Backward(double seconds) {
       int n = 0;
       for (int s = first; s < first + kRun; ++s) {
         for (int i = 0; i < kTileGroups; ++i) {
-          n += EvaluateGroup(tile.batch.splats[s], centres.x(i / kGroups), centres.y(i / kGroups, i % kGroups), raw[n]);
+          n += EvaluateGroup<Primitive>(tile.batch, s, groups[i].pixels, pixels.At(i / kGroups, i % kGroups), raw[n]);
         }
       }
       for (int s = first; s < first + kRun; ++s) {
-        const Gaussian2d& g = tile.batch.splats[s];
-        LaneSums<3, false> sums;
+        const Primitive::Splat splat(tile.batch, s, slots);
+        LaneSums<Primitive, 3> sums;
         for (int i = 0; i < kTileGroups; ++i) {
-          AccumulateGroup<3, false, false, false>(rule, g, g.color, nullptr, nullptr, 3,
-                                                  Vec::Load(raw[(s - first) * kTileGroups + i]), centres.x(i / kGroups),
-                                                  centres.y(i / kGroups, i % kGroups), groups[i], sums, nullptr);
+          AccumulateGroup<Primitive, 3, false, false>(rule, splat, splat.g.color, nullptr, 3,
+                                                      Vec::Load(raw[(s - first) * kTileGroups + i]),
+                                                      pixels.At(i / kGroups, i % kGroups), groups[i], sums, nullptr);
         }
         WriteSlot(sums, nullptr, 3, slot);
         asm volatile("" : : "r"(slot) : "memory");
