@@ -174,16 +174,16 @@ int64_t count_pairs(int64_t n, const float* means, const float* conics, const fl
                       1,
                       nullptr};
     const BlockGrid grid(job);
-    const PixelCentres centres(grid);
+    const Primitive::Pixels centres(job, grid);
     const Rule rule(blend);
     Batch batch;
     Bits64 splats_of[kMaxBlocks];
     Composited<false> pixels[kMaxBlocks * kGroups];
     for (int i = 0; i < grid.count * kGroups; ++i) {
-      pixels[i] = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      pixels[i] = BeginGroup<false>(job, grid, centres, i / kGroups, i % kGroups);
     }
     for (int64_t start = 0; start < job.size; start += kBatch) {
-      batch.Load(job, start);
+      batch.Load<false>(job, start);
       batch.SplatsOfBlocks(grid, splats_of);
       for (int b = 0; b < grid.count; ++b) {
         const auto alive = [&] {
@@ -194,8 +194,9 @@ int64_t count_pairs(int64_t n, const float* means, const float* conics, const fl
         for (Bits64 todo = splats_of[b]; todo != 0 && alive(); todo &= todo - 1, pairs += kBlockPixels) {
           for (int k = 0; k < kGroups; ++k) {
             alignas(64) float raw[kLanes];
-            EvaluateGroup(batch.splats[__builtin_ctzll(todo)], centres.x(b), centres.y(b, k), raw);
-            Composite<false>(rule, Min(Vec(rule.alpha_max), Vec::Load(raw)), &pixels[b * kGroups + k]);
+            Composited<false>& group = pixels[b * kGroups + k];
+            EvaluateGroup<Primitive>(batch, __builtin_ctzll(todo), group, centres.At(b, k), raw);
+            Composite<false>(rule, Min(Vec(rule.alpha_max), Vec::Load(raw)), &group);
           }
         }
       }
