@@ -16,6 +16,8 @@ namespace {
 using namespace jaxsplat;
 using namespace jaxsplat::JAXSPLAT_ISA;
 
+using Primitive = Ellipses<false>;
+
 constexpr int kSide = 16, kTileGroups = kSide * kSide / kLanes;
 
 // Splats that hit every pixel of the tile, so transparent that nothing ever ends.
@@ -64,16 +66,16 @@ double Rate(double seconds, int64_t pairs, const F& f) {
 double Forward(double seconds) {
   const DenseTile tile;
   const BlockGrid grid(tile.job);
-  const PixelCentres centres(grid);
+  const Primitive::Pixels pixels(tile.job, grid);
   const Rule rule(tile.blend);
   return Rate(seconds, kBatch * kSide * kSide, [&] {
     for (int i = 0; i < kTileGroups; ++i) {
-      ForwardGroup<3, false> group;
-      group.pixels = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      ForwardGroup<Primitive, 3, false> group;
+      group.pixels = BeginGroup<false>(tile.job, grid, pixels, i / kGroups, i % kGroups);
       group.last = group.transmittance = Vec(1.0f);
       for (Vec& c : group.color) c = Vec(0.0f);
-      BlendGroup<3, false>(tile.job, rule, tile.batch, ~Bits64{0}, centres.x(i / kGroups),
-                           centres.y(i / kGroups, i % kGroups), group, nullptr);
+      BlendGroup<Primitive, 3, false>(tile.job, rule, tile.batch, ~Bits64{0}, pixels.At(i / kGroups, i % kGroups),
+                                      group, nullptr);
       asm volatile("" : : "r"(&group) : "memory");
     }
   });
@@ -82,14 +84,15 @@ double Forward(double seconds) {
 double Backward(double seconds) {
   const DenseTile tile;
   const BlockGrid grid(tile.job);
-  const PixelCentres centres(grid);
+  const Primitive::Pixels pixels(tile.job, grid);
   const Rule rule(tile.blend);
+  const GradientSlots slots{};
   constexpr int kRun = 8;
-  BackwardGroup<3, false> groups[kTileGroups];
-  alignas(64) float raw[kRun * kTileGroups][kLanes], slot[kMomentSlots + kInlineChannels];
+  BackwardGroup<Primitive, 3, false> groups[kTileGroups];
+  alignas(64) float raw[kRun * kTileGroups][kLanes], slot[Primitive::kMoments + kInlineChannels];
   return Rate(seconds, kBatch * kSide * kSide, [&] {
     for (int i = 0; i < kTileGroups; ++i) {
-      groups[i].pixels = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      groups[i].pixels = BeginGroup<false>(tile.job, grid, pixels, i / kGroups, i % kGroups);
       for (float& v : groups[i].behind) v = 1;
       for (auto& channel : groups[i].v_color) {
         for (float& v : channel) v = 0.1f;
@@ -99,16 +102,16 @@ double Backward(double seconds) {
       int n = 0;
       for (int s = first; s < first + kRun; ++s) {
         for (int i = 0; i < kTileGroups; ++i) {
-          n += EvaluateGroup(tile.batch.splats[s], centres.x(i / kGroups), centres.y(i / kGroups, i % kGroups), raw[n]);
+          n += EvaluateGroup<Primitive>(tile.batch, s, groups[i].pixels, pixels.At(i / kGroups, i % kGroups), raw[n]);
         }
       }
       for (int s = first; s < first + kRun; ++s) {
-        const Gaussian2d& g = tile.batch.splats[s];
-        LaneSums<3, false> sums;
+        const Primitive::Splat splat(tile.batch, s, slots);
+        LaneSums<Primitive, 3> sums;
         for (int i = 0; i < kTileGroups; ++i) {
-          AccumulateGroup<3, false, false, false>(rule, g, g.color, nullptr, nullptr, 3,
-                                                  Vec::Load(raw[(s - first) * kTileGroups + i]), centres.x(i / kGroups),
-                                                  centres.y(i / kGroups, i % kGroups), groups[i], sums, nullptr);
+          AccumulateGroup<Primitive, 3, false, false>(rule, splat, splat.g.color, nullptr, 3,
+                                                      Vec::Load(raw[(s - first) * kTileGroups + i]),
+                                                      pixels.At(i / kGroups, i % kGroups), groups[i], sums, nullptr);
         }
         WriteSlot(sums, nullptr, 3, slot);
         asm volatile("" : : "r"(slot) : "memory");
@@ -171,16 +174,16 @@ int64_t count_pairs(int64_t n, const float* means, const float* conics, const fl
                       1,
                       nullptr};
     const BlockGrid grid(job);
-    const PixelCentres centres(grid);
+    const Primitive::Pixels centres(job, grid);
     const Rule rule(blend);
     Batch batch;
     Bits64 splats_of[kMaxBlocks];
     Composited<false> pixels[kMaxBlocks * kGroups];
     for (int i = 0; i < grid.count * kGroups; ++i) {
-      pixels[i] = Composited<false>(centres.Inside(grid, i / kGroups, i % kGroups));
+      pixels[i] = BeginGroup<false>(job, grid, centres, i / kGroups, i % kGroups);
     }
     for (int64_t start = 0; start < job.size; start += kBatch) {
-      batch.Load(job, start);
+      batch.Load<false>(job, start);
       batch.SplatsOfBlocks(grid, splats_of);
       for (int b = 0; b < grid.count; ++b) {
         const auto alive = [&] {
@@ -191,8 +194,9 @@ int64_t count_pairs(int64_t n, const float* means, const float* conics, const fl
         for (Bits64 todo = splats_of[b]; todo != 0 && alive(); todo &= todo - 1, pairs += kBlockPixels) {
           for (int k = 0; k < kGroups; ++k) {
             alignas(64) float raw[kLanes];
-            EvaluateGroup(batch.splats[__builtin_ctzll(todo)], centres.x(b), centres.y(b, k), raw);
-            Composite<false>(rule, Min(Vec(rule.alpha_max), Vec::Load(raw)), &pixels[b * kGroups + k]);
+            Composited<false>& group = pixels[b * kGroups + k];
+            EvaluateGroup<Primitive>(batch, __builtin_ctzll(todo), group, centres.At(b, k), raw);
+            Composite<false>(rule, Min(Vec(rule.alpha_max), Vec::Load(raw)), &group);
           }
         }
       }

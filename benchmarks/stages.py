@@ -234,9 +234,12 @@ def _rays(scene: scenes.Scene) -> Stages:
     """The kernels that evaluate splats along rays, within the bounds that the pipeline gives them."""
     viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
     size: dict[str, Any] = {"width": scene.width, "height": scene.height}
-    splats = [jnp.asarray(x)[None] for x in (scene.means, scene.quats, scene.scales, scene.opacities)]
-    colors = jnp.asarray(np.random.default_rng(1).random((1, len(scene.means), 3)), jnp.float32)
-    extents = project_outlines(*(x[0] for x in splats[:3]), viewmats, Ks, opacities=splats[3][0], **size)
+    means, quats, scales, opacities = (
+        jnp.asarray(x) for x in (scene.means, scene.quats, scene.scales, scene.opacities)
+    )
+    colors = jnp.asarray(np.random.default_rng(1).random((len(scene.means), 3)), jnp.float32)
+    splats = [x[None] for x in (means, quats, scales, opacities, colors)]
+    extents = project_outlines(means, quats, scales, viewmats, Ks, opacities=opacities, **size)
     rays = camera_rays(viewmats, Ks, **size)
 
     def forward(*arguments: Any) -> jax.Array:
@@ -248,9 +251,9 @@ def _rays(scene: scenes.Scene) -> Stages:
 
     forward_jit, both, all_of_it = jax.jit(forward), with_gradient(forward), with_gradient(everything)
     return {
-        "along rays, forward": lambda: forward_jit(*splats, colors),
-        "along rays, forward and backward": lambda: both(*splats, colors),
-        "with hits and gradient of rays": lambda: all_of_it(*splats, colors, rays),
+        "along rays, forward": lambda: forward_jit(*splats),
+        "along rays, forward and backward": lambda: both(*splats),
+        "with hits and gradient of rays": lambda: all_of_it(*splats, rays),
     }
 
 

@@ -77,7 +77,9 @@ def test_a_long_lens_sees_what_the_ellipses_show():
     far = far._replace(Ks=far.Ks.at[:, :2, 2].set(scene.Ks[:, :2, 2]))
     rays, ellipses = (render(far, colors, evaluate=evaluate, eps2d=1e-6) for evaluate in ("ray", "ellipse"))
     assert float(rays.alphas.mean()) > 0.05
-    np.testing.assert_allclose(rays.colors, ellipses.colors, atol=2e-2)
+    # Up to the share of the distance that the scene is deep.
+    np.testing.assert_allclose(rays.colors, ellipses.colors, atol=5e-2)
+    assert np.mean(np.abs(np.asarray(rays.colors - ellipses.colors))) < 1e-3
 
 
 @pytest.mark.parametrize("mode", ["RGB", "D", "ED", "RGB+D", "RGB+ED"])

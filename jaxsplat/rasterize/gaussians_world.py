@@ -126,6 +126,8 @@ def rasterize_gaussians_world(
 def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
     """[..., N, 3] the axis of least scale."""
     rank = max(quats.ndim, scales.ndim)
+    # Their gradient would be 0 * NaN; the kernels see what was given.
+    quats = jnp.where(jnp.all(jnp.isfinite(quats), -1, keepdims=True), quats, 0)
     columns = zip(*_linalg.rotation(*_linalg.components(_linalg.lift(quats, rank))), strict=True)
     shortest = jnp.argmin(jnp.abs(_linalg.lift(scales, rank)), -1)
     choose = lambda axis: jnp.where(shortest == 0, axis[0], jnp.where(shortest == 1, axis[1], axis[2]))  # noqa: E731

