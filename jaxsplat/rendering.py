@@ -9,11 +9,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _constants, _validate
-from jaxsplat.cameras import camera_centres
-from jaxsplat.projection import project_gaussians
+from jaxsplat.cameras import AnyCameraModel, Lens, Shutter, camera_centres, per_camera_lens
+from jaxsplat.projection import Unscented, project_gaussians, project_unscented
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
-from jaxsplat.types import Backend, Blend, CameraModel, RenderInfo, RenderMode, RenderOutput, ScreenProbe, SHCoeffs
+from jaxsplat.types import (
+    Backend,
+    Blend,
+    CameraModel,
+    Projection,
+    RenderInfo,
+    RenderMode,
+    RenderOutput,
+    ScreenProbe,
+    SHCoeffs,
+)
 
 _NAME = "rasterization"
 _TINY_ALPHA = 1e-10
@@ -41,7 +51,9 @@ def rasterization(
     masks: jax.Array | None = None,
     render_mode: RenderMode = "RGB",
     antialiased: bool = False,
-    camera_model: CameraModel = "pinhole",
+    camera_model: AnyCameraModel = "pinhole",
+    projection: Projection | Unscented = "ewa",
+    shutter: Shutter | None = None,
     covars: jax.Array | None = None,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
@@ -75,7 +87,10 @@ def rasterization(
       masks: [..., C, ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
       render_mode: "RGB", "D" (depth accumulated by weight), "ED" (depth expected: D / alpha), or "RGB+D", "RGB+ED".
       antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
-      camera_model: "pinhole", "ortho" or "fisheye" (equidistant).
+      camera_model: "pinhole", "ortho", "fisheye" (equidistant, what is in front), or a `Lens`.
+      projection: "ewa", by a linearisation of the camera at each mean; or "unscented", by seven points of each splat,
+        `Unscented()` in full: more exact for wide splats and strong lenses.
+      shutter: how the lines are read out while the camera moves; needs the unscented projection.
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
       blend: the blend rule.
       probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
@@ -101,19 +116,23 @@ def rasterization(
     }  # fmt: skip
     arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
     _check_arguments(arrays, masks, probe, sh_degree, render_mode, camera_chunk)
+    _check_projection(projection, arrays["covars"], shutter)
     if validate:
         _validate.finite(_NAME, **arrays)
+    lens = None
+    if isinstance(camera_model, Lens):
+        lens = per_camera_lens(camera_model, arrays["viewmats"].shape[-3])
     per_camera = {
         "viewmats": arrays.pop("viewmats"), "Ks": arrays.pop("Ks"), "backgrounds": arrays.pop("backgrounds"),
         "masks": masks, "probe": probe, "near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane),
-        "colors": None,
+        "colors": None, "shutter": shutter, "lens": lens,
     }  # fmt: skip
     if sh_degree is None and arrays["colors"].ndim > arrays["means"].ndim:
         per_camera["colors"], arrays["colors"] = arrays["colors"], None
     render = functools.partial(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
-        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, camera_model=camera_model, blend=blend,
-        backend=backend,
+        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, projection=projection, blend=blend,
+        named=None if isinstance(camera_model, Lens) else camera_model, backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -123,22 +142,27 @@ def rasterization(
 def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
-    camera_model: CameraModel, blend: Blend, backend: Backend,
+    named: CameraModel | None, projection: Projection | Unscented, blend: Blend, backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
-    projected = project_gaussians(
+    if projection == "ewa":
+        project = functools.partial(project_gaussians, covars=splats["covars"])
+    else:
+        transform = Unscented() if projection == "unscented" else projection
+        project = functools.partial(project_unscented, shutter=cameras["shutter"], transform=transform)
+    projected = project(
         splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"],
-        covars=splats["covars"], opacities=opacities, width=width, height=height, eps2d=eps2d,
+        opacities=opacities, width=width, height=height, eps2d=eps2d,
         near_plane=cameras["near_plane"], far_plane=cameras["far_plane"], radius_clip=radius_clip,
-        camera_model=camera_model, antialiased=antialiased, alpha_min=blend.alpha_min,
+        camera_model=cameras["lens"] if named is None else named, antialiased=antialiased, alpha_min=blend.alpha_min,
     )  # fmt: skip
     opacities = opacities[..., None, :]
     if antialiased:
         opacities = opacities * projected.compensations
     if sh_degree is not None:
         visible = jnp.all(projected.radii > 0, axis=-1)
-        directions = splats["means"][..., None, :, :] - camera_centres(cameras["viewmats"])[..., None, :]
+        directions = splats["means"][..., None, :, :] - _centres(cameras)[..., None, :]
         # One axis for the cameras, which share the coefficients.
         colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
         colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
@@ -158,6 +182,12 @@ def _render(
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
     return RenderOutput(image, rasterized.alphas, RenderInfo(projected, opacities, rasterized.last_ids))
+
+
+def _centres(cameras: dict[str, Any]) -> jax.Array:
+    """[..., C, 3] where the cameras are; halfway through the read-out of a shutter."""
+    start = camera_centres(cameras["viewmats"])
+    return start if cameras["shutter"] is None else 0.5 * (start + camera_centres(cameras["shutter"].viewmats_end))
 
 
 def _channels(colors: jax.Array, depths: jax.Array, render_mode: RenderMode) -> jax.Array:
@@ -183,7 +213,7 @@ def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode)
 # Where the camera axis stands, counted from the last axis.
 _CAMERA_AXIS = {
     "viewmats": -3, "Ks": -3, "backgrounds": -2, "masks": -3, "probe": -3, "near_plane": -1, "far_plane": -1,
-    "colors": -3,
+    "colors": -3, "lens": -2, "shutter": -3,
 }  # fmt: skip
 
 
@@ -217,6 +247,15 @@ def _in_chunks(render: Any, splats: dict[str, Any], cameras: dict[str, Any], chu
         parts.append(render_chunk(jax.tree.map(lambda x: x[whole:], split)))
     images = parts[0] if len(parts) == 1 else [jnp.concatenate(pair) for pair in zip(*parts, strict=True)]
     return RenderOutput(*(jnp.moveaxis(x, 0, -4) for x in images), info=None)
+
+
+def _check_projection(projection: Any, covars: Any, shutter: Shutter | None) -> None:
+    if not isinstance(projection, Unscented):
+        _check.choice(_NAME, "projection", projection, ("ewa", "unscented"))
+    if projection != "ewa" and covars is not None:
+        raise ValueError(f"{_NAME}: the unscented projection needs quats and scales, got covars.")
+    if projection == "ewa" and shutter is not None:
+        raise ValueError(f'{_NAME}: shutter needs projection="unscented", got "ewa".')
 
 
 def _check_arguments(

@@ -8,6 +8,7 @@ from jaxsplat.cameras.intrinsics import Intrinsics as Intrinsics
 from jaxsplat.cameras.intrinsics import split as split
 from jaxsplat.cameras.lens import Lens as Lens
 from jaxsplat.cameras.lens import opencv_lens as opencv_lens
+from jaxsplat.cameras.lens import per_camera_lens as per_camera_lens
 from jaxsplat.cameras.models import MODELS as MODELS
 from jaxsplat.cameras.models import AnyCameraModel as AnyCameraModel
 from jaxsplat.cameras.models import Model as Model

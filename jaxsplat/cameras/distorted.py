@@ -35,7 +35,8 @@ class DistortedCamera(NamedTuple):
 
     def project(self, x: jax.Array, y: jax.Array, z: jax.Array, k: Intrinsics) -> tuple[jax.Array, jax.Array]:
         """Maps camera-space points that the camera sees to pixels (u, v)."""
-        return k.pixels(*bend(*_BASES[self.lens.projection].project(x, y, z, UNIT), self.lens))
+        px, py = _BASES[self.lens.projection].project(x, y, z, UNIT)
+        return k.pixels(*bend(px, py, self.lens))
 
     def jacobian(
         self, x: jax.Array, y: jax.Array, z: jax.Array, k: Intrinsics, width: int, height: int

@@ -76,6 +76,16 @@ def opencv_lens(coefficients: jax.Array | Sequence[float]) -> Lens:
     return Lens(radial=radial, divisor=c[..., 5:8], tangential=c[..., 2:4], prism=c[..., 8:12])
 
 
+def per_camera_lens(lens: Lens, count: int) -> Lens:
+    """The lens with coefficients [..., C, n] for so many cameras; what is not given stays empty."""
+    fields = {}
+    for field in _SIZES:
+        value = jnp.asarray(getattr(lens, field))
+        each = jnp.broadcast_to(value[None], (count, value.size)) if value.ndim == 1 else value
+        fields[field] = each if value.size else ()
+    return dataclasses.replace(lens, **fields)
+
+
 def split_lens(function: str, lens: Lens, sizes: dict[str, Any], rank: int, axes: int) -> Lens:
     """Checks the coefficients and splits them into components that broadcast against [..., C] and so many more axes.
 
