@@ -4,8 +4,10 @@ They take and return separate components, because XLA fuses those into one loop.
 forward; pixel (x, y) has its centre at (x + .5, y + .5).
 """
 
+from jaxsplat.cameras.intrinsics import UNIT as UNIT
 from jaxsplat.cameras.intrinsics import Intrinsics as Intrinsics
 from jaxsplat.cameras.intrinsics import split as split
+from jaxsplat.cameras.lens import LENS_FIELDS as LENS_FIELDS
 from jaxsplat.cameras.lens import Lens as Lens
 from jaxsplat.cameras.lens import opencv_lens as opencv_lens
 from jaxsplat.cameras.lens import per_camera_lens as per_camera_lens

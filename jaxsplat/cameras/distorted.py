@@ -17,7 +17,7 @@ from jaxsplat.cameras.distortion import bend, bend_derivative, radial_part, turn
 from jaxsplat.cameras.intrinsics import UNIT, Intrinsics
 from jaxsplat.cameras.lens import Lens, split_lens
 
-_BASES: dict[str, ModuleType] = {"perspective": pinhole, "equidistant": fisheye}
+BASES: dict[str, ModuleType] = {"perspective": pinhole, "equidistant": fisheye}
 
 Row = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -35,7 +35,7 @@ class DistortedCamera(NamedTuple):
 
     def project(self, x: jax.Array, y: jax.Array, z: jax.Array, k: Intrinsics) -> tuple[jax.Array, jax.Array]:
         """Maps camera-space points that the camera sees to pixels (u, v)."""
-        px, py = _BASES[self.lens.projection].project(x, y, z, UNIT)
+        px, py = BASES[self.lens.projection].project(x, y, z, UNIT)
         return k.pixels(*bend(px, py, self.lens))
 
     def jacobian(
@@ -48,7 +48,7 @@ class DistortedCamera(NamedTuple):
         if self.lens.projection == "perspective":
             edge = self._edge(k, width, height)
             x, y = _within(x, y, z, edge)
-        px, py = _BASES[self.lens.projection].project(x, y, z, UNIT)
+        px, py = BASES[self.lens.projection].project(x, y, z, UNIT)
         by_x, by_y = bend_derivative(px, py, self.lens)
         rows = _plane_jacobian(self.lens.projection, x, y, z, px, py)
         bent = [[a * r + b * s for r, s in zip(*rows, strict=True)] for a, b in zip(by_x, by_y, strict=True)]
@@ -59,7 +59,7 @@ class DistortedCamera(NamedTuple):
     def ray(self, u: jax.Array, v: jax.Array, k: Intrinsics) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         """Origin and unit direction of the camera-space ray through a pixel position; zeros where there is none."""
         x, y, there = unbend(*k.plane(u, v), self.lens, self.limit)
-        origin, direction = _BASES[self.lens.projection].ray(x, y, UNIT)
+        origin, direction = BASES[self.lens.projection].ray(x, y, UNIT)
         return origin, tuple(jnp.where(there, part, 0) for part in direction)
 
     def sees(self, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ Projection = Literal["perspective", "equidistant"]
 Coefficients = jax.typing.ArrayLike | Sequence[float] | Sequence[jax.Array]
 
 _SIZES = {"radial": "n", "divisor": "m", "tangential": "2", "prism": "4", "polynomial": "p", "omega": "1"}
+LENS_FIELDS = tuple(_SIZES)
 _OPENCV_SIZES = (4, 5, 8, 12)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsplat.cameras import Lens
 from jaxsplat.data.colmap import find_models, load_colmap
 from jaxsplat.data.depths import ViewDepths, view_depths
 from jaxsplat.data.frame import Source
@@ -24,7 +25,8 @@ from jaxsplat.data.pictures import (
     develop,
 )
 from jaxsplat.data.transforms import find_transforms, load_transforms
-from jaxsplat.data.views import View, canvas_size, find_views
+from jaxsplat.data.undistort import PINHOLE
+from jaxsplat.data.views import View, canvas_size, find_views, joined_lens
 from jaxsplat.io.files import InputError
 from jaxsplat.io.images import load_image
 from jaxsplat.io.ply import PointCloud
@@ -42,6 +44,7 @@ class Cameras(NamedTuple):
       Ks: [V, 3, 3] float32 intrinsics in pixels.
       width: in pixels, of every view.
       height: in pixels, of every view.
+      lens: of the pictures as they were taken, coefficients [V, n]; None where they are free of distortion.
     """
 
     names: tuple[str, ...]
@@ -49,11 +52,12 @@ class Cameras(NamedTuple):
     Ks: np.ndarray
     width: int
     height: int
+    lens: Lens | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """Photographs of a scene, without lens distortion.
+    """Photographs of a scene.
 
     Attributes:
       kind: what was found, in words.
@@ -89,11 +93,13 @@ def load_capture(
     background: tuple[float, float, float] | None = None,
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
+    undistort: bool = True,
 ) -> Capture:
     """Loads a capture of any kind: transforms.json, Blender's transforms_train.json, COLMAP's models, poses_bounds.npy.
 
-    Pictures are found by name and read when they are needed. Lens distortion is removed at full size: a picture keeps
-    its size, its focal length is zoomed so that every pixel is known. Then the picture is shrunk. Listed pictures that
+    Pictures are found by name and read when they are needed. Lens distortion is removed at full size, unless it is to
+    be kept: a picture keeps its size, its focal length is zoomed so that every pixel is known. Then the picture is
+    shrunk. Listed pictures that
     are missing or unreadable are left out, and noted. What `masks` beside `images`, or `x.mask.png`, make dark does
     not count; pictures of several sizes are padded with what does not count.
 
@@ -104,6 +110,7 @@ def load_capture(
       background: colour in 0..1 behind transparent pictures; None means white where there are any, otherwise black.
       alpha: what transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept; more are read again when they are needed.
+      undistort: remove lens distortion; otherwise the pictures stay as they are, and the cameras have a lens.
 
     Returns:
       The capture, views sorted by name. Held out is what the files say (Blender's transforms_test.json, nerfstudio's
@@ -118,7 +125,7 @@ def load_capture(
       (50, 480, 270, 3)
     """
     source = _source(path, downscale)
-    views, notes = find_views(source, downscale=downscale, need_pictures=True)
+    views, notes = find_views(source, downscale=downscale, need_pictures=True, undistort=undistort)
     held_out = _held_out(views)
     training = int((~held_out).sum())
     if training < 2:
@@ -148,7 +155,7 @@ def load_capture(
 
 
 def load_cameras(path: Path | str, *, downscale: int = 1) -> Cameras:
-    """Reads only the cameras of a capture, exactly as `load_capture` would give them.
+    """Reads only the cameras of a capture, exactly as `load_capture` would give them without distortion.
 
     Args:
       path: the folder, the .json file, or the folder of a COLMAP model. Where a picture does not exist, the file must
@@ -212,7 +219,8 @@ def _store(views: Sequence[View], alpha: Alpha, background: np.ndarray, transpar
     def read(index: int) -> Picture:
         view = views[index]
         K = view.frame.camera.intrinsics(view.header.width, view.header.height)
-        photograph = Photograph(view.path, view.mask_path, K, view.frame.camera.lens, view.downscale)
+        removed = view.frame.camera.lens if view.lens is None else PINHOLE
+        photograph = Photograph(view.path, view.mask_path, K, removed, view.downscale)
         return develop(photograph, canvas, alpha=alpha, background=background)
 
     return PictureStore(read, canvas, views=len(views), memory=memory)
@@ -226,11 +234,11 @@ def _depths(source: Source, views: Sequence[View]) -> tuple[ViewDepths, ...] | N
     for view in views:
         seen = source.points.points[nothing if view.frame.seen is None else view.frame.seen]
         width, height = view.size
-        depths.append(view_depths(seen, view.frame.viewmat, view.K, width=width, height=height))
+        depths.append(view_depths(seen, view.frame.viewmat, view.K, width=width, height=height, lens=view.lens))
     return tuple(depths)
 
 
 def _cameras(views: Sequence[View]) -> Cameras:
     viewmats = np.stack([view.frame.viewmat for view in views]).astype(np.float32)
     Ks = np.stack([view.K for view in views]).astype(np.float32)
-    return Cameras(tuple(view.frame.name for view in views), viewmats, Ks, *canvas_size(views))
+    return Cameras(tuple(view.frame.name for view in views), viewmats, Ks, *canvas_size(views), lens=joined_lens(views))

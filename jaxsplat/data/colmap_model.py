@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxsplat.data.frame import Camera
-from jaxsplat.data.lens import Lens, Projection
+from jaxsplat.cameras import Lens
+from jaxsplat.data.frame import Camera, given_coefficients
 from jaxsplat.io.files import InputError
 
 # Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism.
@@ -109,11 +109,12 @@ def camera(where: str, model: int | str, width: float, height: float, values: tu
     fl_x, fl_y = (given.get(key, given.get("f", 0.0)) for key in ("fx", "fy"))
     if not all(map(math.isfinite, (width, height, *values))) or min(width, height, fl_x, fl_y) <= 0:
         return None
-    projection: Projection = "equidistant" if "FISHEYE" in name else "field_of_view" if name == "FOV" else "perspective"
-    k1, k2, k3, k4, d1, d2, d3, p1, p2, s1, s2, omega = (
-        given.get(key, 0.0) for key in ("k1", "k2", "k3", "k4", "d1", "d2", "d3", "p1", "p2", "s1", "s2", "omega")
+    radial, divisor, tangential, prism, omega = (
+        given_coefficients(tuple(given.get(key, 0.0) for key in keys.split()))
+        for keys in ("k1 k2 k3 k4", "d1 d2 d3", "p1 p2", "s1 - s2 -", "omega")
     )
-    lens = Lens(projection, (k1, k2, k3, k4), (d1, d2, d3), (p1, p2), (s1, s2), omega)
+    projection = "equidistant" if "FISHEYE" in name else "perspective"
+    lens = Lens(projection, radial, divisor, tangential, prism, omega=omega)
     return Camera(fl_x, fl_y, given["cx"], given["cy"], width, height, lens=lens)
 
 

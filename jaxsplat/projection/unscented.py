@@ -84,8 +84,8 @@ def project_unscented(
     """Projects 3D Gaussians to 2D Gaussians in every camera, by the mean and covariance of projected points.
 
     With e the offsets of the projected points from the projected mean, and w = 1 / (2 alpha^2 (3 + kappa)) their
-    weight: the shift is s = sum w e, the centre that of the mean plus s, the covariance sum w e e^T + (beta - alpha^2) s s^T,
-    plus eps2d I. This is the usual transform, written so that nothing cancels.
+    weight: the shift is s = sum w e, the centre that of the mean plus s, and the covariance
+    sum w e e^T + (beta - alpha^2) s s^T + eps2d I. This is the usual transform, written so that nothing cancels.
 
     A row is culled as by `project_gaussians`, and where on some axis both points lie outside the domain of the camera
     model or before the near plane. If one does, the mirror image of the other's offset stands in for it. Under a

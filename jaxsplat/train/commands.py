@@ -50,6 +50,8 @@ class Train:
     """What transparency means: the background shows through (blend), or the pixel does not count (mask)."""
     memory: float = DEFAULT_MEMORY / 2**30
     """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
+    undistort: bool = True
+    """Remove lens distortion from the photographs; otherwise splats are projected through the lens."""
     resume: bool = False
     """Go on from the checkpoint in the folder of results, with the same settings."""
     overwrite: bool = False
@@ -87,6 +89,7 @@ class Train:
                 downscale=self.downscale,
                 alpha=self.alpha,
                 memory=int(self.memory * 2**30),
+                undistort=self.undistort,
                 existing=existing,
                 checkpoint_every=self.checkpoint_every,
                 watcher=watcher,

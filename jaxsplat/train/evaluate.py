@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -69,7 +70,10 @@ def evaluate(splats: Splats, capture: Capture, *, antialiased: bool = False, bac
     )
     views, images = [], []
     for i in held_out_views(capture):
-        image = render(splats, jnp.asarray(cameras.viewmats[i : i + 1]), jnp.asarray(cameras.Ks[i : i + 1]))[0]
+        view = jax.tree.map(
+            lambda leaf, i=i: jnp.asarray(leaf[i : i + 1]), (cameras.viewmats, cameras.Ks, cameras.lens)
+        )
+        image = render(splats, *view)[0]
         truth = jnp.asarray(capture.images[i]).astype(image.dtype) / 255.0
         masks = None if capture.masks is None else jnp.asarray(capture.masks[i])
         psnr, ssim = losses.psnr(image, truth, masks=masks), losses.ssim(image, truth, masks=masks)
