@@ -216,13 +216,15 @@ def _positions(
     points: Vector, camera: Camera, settings: Settings, shutter: Shutter | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Pixel positions of points [7, ..., C, N], whether they are seen, and the depth of the first."""
+    # The points have an axis more than the cameras.
+    camera, near = jax.tree.map(lambda x: x[None] if jnp.ndim(x) else x, (camera, settings.near))
     model = model_of(camera, settings)
     found: jax.Array | bool = True
     if shutter is not None:
         points, found = _at_their_time(points, camera, settings, shutter)
     x, y, z = points
     depth = model.depth(x, y, z)
-    seen = model.sees(x, y, z) & found & (depth > settings.near)
+    seen = model.sees(x, y, z) & found & (depth > near)
     # What is not seen is projected from elsewhere: it may divide by zero where it is.
     x, y, z = (jnp.where(seen, part, at) for part, at in ((x, 0), (y, 0), (z, 1)))
     u, v = model.project(x, y, z, camera.k)
@@ -252,7 +254,7 @@ def _at_their_time(points: Vector, camera: Camera, settings: Settings, shutter: 
 
         return lax.fori_loop(0, _SHUTTER_STEPS, newton, time)
 
-    start = jnp.full(jnp.broadcast_shapes(points[0].shape, camera.usable[None].shape), 0.5, points[0].dtype)
+    start = jnp.full(jnp.broadcast_shapes(points[0].shape, camera.usable.shape), 0.5, points[0].dtype)
     time = lax.custom_root(residual, start, solve, lambda linear, right: right / linear(jnp.ones_like(right)))
     late = jnp.abs(lax.stop_gradient(residual(time))) > _LATE
     return moving.later(points, time), seen & ~late
