@@ -9,6 +9,8 @@ from jaxsplat._linalg import quat_scale_to_covar_preci as quat_scale_to_covar_pr
 from jaxsplat.cameras import Lens as Lens
 from jaxsplat.cameras import Shutter as Shutter
 from jaxsplat.cameras import camera_rays as camera_rays
+from jaxsplat.cameras import intrinsics_from_fov as intrinsics_from_fov
+from jaxsplat.cameras import look_at as look_at
 from jaxsplat.cameras import opencv_lens as opencv_lens
 from jaxsplat.projection import Unscented as Unscented
 from jaxsplat.projection import project_gaussians as project_gaussians

@@ -4,6 +4,8 @@ They take and return separate components, because XLA fuses those into one loop.
 forward; pixel (x, y) has its centre at (x + .5, y + .5).
 """
 
+from jaxsplat.cameras.build import intrinsics_from_fov as intrinsics_from_fov
+from jaxsplat.cameras.build import look_at as look_at
 from jaxsplat.cameras.intrinsics import UNIT as UNIT
 from jaxsplat.cameras.intrinsics import Intrinsics as Intrinsics
 from jaxsplat.cameras.intrinsics import split as split

@@ -82,7 +82,7 @@ def turning_radius(lens: Lens) -> jax.Array:
     far = FARTHEST[lens.projection]
     if not any((lens.radial, lens.divisor, lens.polynomial)):
         return jnp.asarray(far)
-    lens = lax.stop_gradient(lens)
+    lens = lax.stop_gradient(radial_part(lens))
 
     def rises(r: jax.Array) -> jax.Array:
         return jax.jvp(lambda r: radius(r, lens), (r,), (jnp.ones_like(r),))[1] > 0
