@@ -174,6 +174,7 @@ class Eval:
             downscale=_first(self.downscale, trained.get("downscale"), 1),
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
+            undistort=_first(trained.get("undistort"), True),
         )
         splats = load_splats(ply)
         evaluation = evaluate(splats, capture, antialiased=_first(self.antialiased, trained.get("antialiased"), False))
