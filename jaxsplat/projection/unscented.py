@@ -7,9 +7,10 @@ also one that moves while its picture is read out.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from jax import lax
 
 from jaxsplat import _check
 from jaxsplat import _constants as const
-from jaxsplat.cameras import AnyCameraModel, Shutter
+from jaxsplat.cameras import AnyCameraModel, Intrinsics, Model, Shutter
 from jaxsplat.cameras.pose import Vector, dot
 from jaxsplat.projection.splats import (
     Camera,
@@ -37,6 +38,7 @@ from jaxsplat.projection.splats import (
 from jaxsplat.types import Projected
 
 _SHUTTER_STEPS = 5
+_SLOPE = 0.1  # a line that the motion follows as fast as it is read gives no step
 _LATE = 1e-2
 """Error in time, in read-out times, from which a point counts as not found."""
 
@@ -168,31 +170,24 @@ def _screen(
     signs = np.array([[0, 0, 0], *((s * (k == 0), s * (k == 1), s * (k == 2)) for k in range(3) for s in (1, -1))])
     shaped = signs.T.reshape(3, 7, *(1,) * mean[0].ndim)
     points = tuple(
-        mean[i][None]
-        + sum((sign * axis[i][None] for sign, axis in zip(shaped, axes, strict=True)), start=jnp.zeros(()))
+        _sum([mean[i][None], *(sign * axis[i][None] for sign, axis in zip(shaped, axes, strict=True))])
         for i in range(3)
     )
     u, v, seen, depth = _positions(points, camera, settings, shutter)
-    if transform.margin is not None:
-        near_picture = _in_picture(u, v, settings, transform.margin) & seen
-        framed = jnp.any(near_picture, axis=0)
     across, down, whole = _moments(u, v, seen)
+    if transform.margin is not None:
+        whole &= jnp.any(_in_picture(u, v, settings, transform.margin) & seen, axis=0)
     scale = 1 / spread
-    weights = [1.0] * 6 + [transform.beta - transform.alpha**2]
-    shift = tuple(sum(part[3:], start=jnp.zeros(())) * scale * scale for part in (across, down))
-    vectors = [(x * scale, y * scale) for x, y in zip(across, down, strict=True)] + [shift]
-    a, b, c = (
-        sum((w * p[i] * p[j] for w, p in zip(weights, vectors, strict=True)), start=jnp.zeros(()))
-        for i, j in ((0, 0), (0, 1), (1, 1))
-    )
+    vectors = [(x * scale, y * scale) for x, y in zip(across, down, strict=True)]
+    shift = tuple(_sum(part[3:]) * scale * scale for part in (across, down))
+    weighted = [*((1.0, vector) for vector in vectors), (transform.beta - transform.alpha**2, shift)]
+    a, b, c = (_sum([w * p[i] * p[j] for w, p in weighted]) for i, j in ((0, 0), (0, 1), (1, 1)))
     # Cauchy and Binet's formula, not a c - b^2, which cancels for splats thinner than a pixel.
-    before = jnp.zeros_like(a)
-    for (w1, p), (w2, q) in itertools.combinations(zip(weights, vectors, strict=True), 2):
-        before += w1 * w2 * jnp.square(p[0] * q[1] - p[1] * q[0])
+    pairs = itertools.combinations(weighted, 2)
+    before = _sum([w1 * w2 * jnp.square(p[0] * q[1] - p[1] * q[0]) for (w1, p), (w2, q) in pairs])
     before = safe(before, 0)
     det = safe(before + settings.eps2d * (a + c) + settings.eps2d * settings.eps2d, 1)
     a, c = a + settings.eps2d, c + settings.eps2d
-    whole = whole & framed if transform.margin is not None else whole
     return Screen(mean, whole, depth, u[0] + shift[0], v[0] + shift[1], a, b, c, det, compensation(before, det))
 
 
@@ -222,45 +217,48 @@ def _positions(
     found: jax.Array | bool = True
     if shutter is not None:
         points, found = _at_their_time(points, camera, settings, shutter)
-    x, y, z = points
-    depth = model.depth(x, y, z)
-    seen = model.sees(x, y, z) & found & (depth > near)
-    # What is not seen is projected from elsewhere: it may divide by zero where it is.
+    u, v, seen = _project(model, points, camera.k)
+    depth = model.depth(*points)  # pyright: ignore[reportCallIssue]
+    return u, v, seen & found & (depth > near), depth[0]
+
+
+def _project(model: Model, point: Vector, k: Intrinsics) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Pixel positions, and whether the camera model shows the points; those that it does not, it shows elsewhere."""
+    x, y, z = point
+    seen = model.sees(x, y, z)
+    # Not a select after the fact: a division by zero would leave NaN in the gradients.
     x, y, z = (jnp.where(seen, part, at) for part, at in ((x, 0), (y, 0), (z, 1)))
-    u, v = model.project(x, y, z, camera.k)
-    return u, v, seen, depth[0]
+    return *model.project(x, y, z, k), seen
 
 
 def _at_their_time(points: Vector, camera: Camera, settings: Settings, shutter: Shutter) -> tuple[Vector, jax.Array]:
     """Points in the coordinates of the camera when their line is read, and whether that time was found."""
     model, moving = model_of(camera, settings), camera.motion
     assert moving is not None
-    x, y, z = moving.later(points, jnp.asarray(0.5, points[0].dtype))
-    seen = model.sees(x, y, z)
-    points = tuple(jnp.where(seen, part, at) for part, at in zip(points, (0, 0, 1), strict=True))
 
     def residual(time: jax.Array) -> jax.Array:
-        x, y, z = moving.later(points, time)
-        u, v = model.project(x, y, z, camera.k)
-        read = shutter.time(u, v, settings.width, settings.height)
+        u, v, _ = _project(model, moving.later(points, time), camera.k)
         # Outside the picture the camera stands still.
-        return time - jnp.clip(read, 0, 1)
+        return time - jnp.clip(shutter.time(u, v, settings.width, settings.height), 0, 1)
 
     def solve(residual: Callable[[jax.Array], jax.Array], time: jax.Array) -> jax.Array:
         def newton(_: int, time: jax.Array) -> jax.Array:
             value, slope = jax.jvp(residual, (time,), (jnp.ones_like(time),))
-            step = value / jnp.where(jnp.abs(slope) > 0.1, slope, 1)
-            return jnp.clip(time - step, 0, 1)
+            return jnp.clip(time - value / jnp.where(jnp.abs(slope) > _SLOPE, slope, 1), 0, 1)
 
         return lax.fori_loop(0, _SHUTTER_STEPS, newton, time)
 
     start = jnp.full(jnp.broadcast_shapes(points[0].shape, camera.usable.shape), 0.5, points[0].dtype)
     time = lax.custom_root(residual, start, solve, lambda linear, right: right / linear(jnp.ones_like(right)))
-    late = jnp.abs(lax.stop_gradient(residual(time))) > _LATE
-    return moving.later(points, time), seen & ~late
+    found = jnp.abs(lax.stop_gradient(residual(time))) < _LATE
+    return moving.later(points, time), found
 
 
 def _in_picture(u: jax.Array, v: jax.Array, settings: Settings, margin: float) -> jax.Array:
     """Whether positions lie in the picture, widened by a fraction of its size."""
     inside = (u > -margin * settings.width) & (u < (1 + margin) * settings.width)
     return inside & (v > -margin * settings.height) & (v < (1 + margin) * settings.height)
+
+
+def _sum(parts: Sequence[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, parts)
