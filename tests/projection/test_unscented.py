@@ -24,9 +24,10 @@ project = jax.jit(
 
 
 @functools.partial(jax.jit, static_argnames="transform")
-def with_lens(lens, *arrays, transform=Unscented(), **settings):
+def with_lens(lens, *arrays, transform=None, **settings):
     """The lens is traced."""
-    return project_unscented(*arrays, camera_model=lens, width=WIDTH, height=HEIGHT, transform=transform, **settings)
+    settings["transform"] = transform or Unscented()
+    return project_unscented(*arrays, camera_model=lens, width=WIDTH, height=HEIGHT, **settings)
 
 
 WIDE = Lens("equidistant", radial=(0.02, -0.001))
