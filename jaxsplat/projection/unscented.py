@@ -11,10 +11,10 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxsplat import _check
@@ -166,17 +166,14 @@ def _screen(
     axes = [
         tuple(safe(spread * dot(row, axis), 0) for row in camera.pose.rows) for axis in zip(*splats.factor, strict=True)
     ]
-    # The mean, then both points of each axis, along a new first axis.
-    signs = np.array([[0, 0, 0], *((s * (k == 0), s * (k == 1), s * (k == 2)) for k in range(3) for s in (1, -1))])
-    shaped = signs.T.reshape(3, 7, *(1,) * mean[0].ndim)
-    points = tuple(
-        _sum([mean[i][None], *(sign * axis[i][None] for sign, axis in zip(shaped, axes, strict=True))])
-        for i in range(3)
-    )
+    points = [mean]
+    for axis, sign in itertools.product(axes, (1, -1)):
+        points.append(tuple(part + sign * offset for part, offset in zip(mean, axis, strict=True)))
     u, v, seen, depth = _positions(points, camera, settings, shutter)
     across, down, whole = _moments(u, v, seen)
     if transform.margin is not None:
-        whole &= jnp.any(_in_picture(u, v, settings, transform.margin) & seen, axis=0)
+        framed = [_in_picture(*place, settings, transform.margin) & ok for *place, ok in zip(u, v, seen, strict=True)]
+        whole &= functools.reduce(jnp.logical_or, framed)
     scale = 1 / spread
     vectors = [(x * scale, y * scale) for x, y in zip(across, down, strict=True)]
     shift = tuple(_sum(part[3:]) * scale * scale for part in (across, down))
@@ -191,7 +188,9 @@ def _screen(
     return Screen(mean, whole, depth, u[0] + shift[0], v[0] + shift[1], a, b, c, det, compensation(before, det))
 
 
-def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+def _moments(
+    u: Sequence[jax.Array], v: Sequence[jax.Array], seen: Sequence[jax.Array]
+) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
     """Of each axis, half the difference of the two offsets, then half their sum; and whether the splat can be drawn."""
     whole = seen[0]
     parts: tuple[list[jax.Array], list[jax.Array]] = ([], [])
@@ -208,18 +207,26 @@ def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Arra
 
 
 def _positions(
-    points: Vector, camera: Camera, settings: Settings, shutter: Shutter | None
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Pixel positions of points [7, ..., C, N], whether they are seen, and the depth of the first."""
-    # The points have an axis more than the cameras.
-    camera, near = jax.tree.map(lambda x: x[None] if jnp.ndim(x) else x, (camera, settings.near))
+    points: Sequence[Vector], camera: Camera, settings: Settings, shutter: Shutter | None
+) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array], jax.Array]:
+    """Pixel positions of points, whether they are seen, and the depth of the first.
+
+    One after the other, not along an axis: within one loop of XLA, what several results need is then computed once.
+    """
     model = model_of(camera, settings)
-    found: jax.Array | bool = True
+    founds: Sequence[Any] = [True] * len(points)
     if shutter is not None:
-        points, found = _at_their_time(points, camera, settings, shutter)
-    u, v, seen = _project(model, points, camera.k)
-    depth = model.depth(*points)  # pyright: ignore[reportCallIssue]
-    return u, v, seen & found & (depth > near), depth[0]
+        times, founds = _times(points, camera, settings, shutter)
+        assert camera.motion is not None
+        points = [camera.motion.later(point, time) for point, time in zip(points, times, strict=True)]
+    u, v, seen, depths = [], [], [], []
+    for (x, y, z), found in zip(points, founds, strict=True):
+        depths.append(model.depth(x, y, z))
+        across, down, shown = _project(model, (x, y, z), camera.k)
+        u.append(across)
+        v.append(down)
+        seen.append(shown & found & (depths[-1] > settings.near))
+    return u, v, seen, depths[0]
 
 
 def _project(model: Model, point: Vector, k: Intrinsics) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -231,13 +238,18 @@ def _project(model: Model, point: Vector, k: Intrinsics) -> tuple[jax.Array, jax
     return *model.project(x, y, z, k), seen
 
 
-def _at_their_time(points: Vector, camera: Camera, settings: Settings, shutter: Shutter) -> tuple[Vector, jax.Array]:
-    """Points in the coordinates of the camera when their line is read, and whether that time was found."""
+def _times(
+    points: Sequence[Vector], camera: Camera, settings: Settings, shutter: Shutter
+) -> tuple[jax.Array, jax.Array]:
+    """When the line of each point is read, 0 to 1, and whether that time was found: [7, ..., C, N]."""
+    shape = jnp.broadcast_shapes(points[0][0].shape, camera.usable.shape)
+    stacked = tuple(jnp.stack([jnp.broadcast_to(point[i], shape) for point in points]) for i in range(3))
+    camera = jax.tree.map(lambda x: x[None] if jnp.ndim(x) else x, camera)
     model, moving = model_of(camera, settings), camera.motion
     assert moving is not None
 
     def residual(time: jax.Array) -> jax.Array:
-        u, v, _ = _project(model, moving.later(points, time), camera.k)
+        u, v, _ = _project(model, moving.later(stacked, time), camera.k)
         # Outside the picture the camera stands still.
         return time - jnp.clip(shutter.time(u, v, settings.width, settings.height), 0, 1)
 
@@ -248,10 +260,9 @@ def _at_their_time(points: Vector, camera: Camera, settings: Settings, shutter: 
 
         return lax.fori_loop(0, _SHUTTER_STEPS, newton, time)
 
-    start = jnp.full(jnp.broadcast_shapes(points[0].shape, camera.usable.shape), 0.5, points[0].dtype)
+    start = jnp.full_like(stacked[0], 0.5)
     time = lax.custom_root(residual, start, solve, lambda linear, right: right / linear(jnp.ones_like(right)))
-    found = jnp.abs(lax.stop_gradient(residual(time))) < _LATE
-    return moving.later(points, time), found
+    return time, jnp.abs(lax.stop_gradient(residual(time))) < _LATE
 
 
 def _in_picture(u: jax.Array, v: jax.Array, settings: Settings, margin: float) -> jax.Array:
