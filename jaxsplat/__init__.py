@@ -6,8 +6,16 @@ Pure functions for every stage (`project_gaussians`, `spherical_harmonics`, `int
 
 from jaxsplat._linalg import CovarPreci as CovarPreci
 from jaxsplat._linalg import quat_scale_to_covar_preci as quat_scale_to_covar_preci
+from jaxsplat.cameras import Lens as Lens
+from jaxsplat.cameras import Shutter as Shutter
+from jaxsplat.cameras import camera_rays as camera_rays
+from jaxsplat.cameras import intrinsics_from_fov as intrinsics_from_fov
+from jaxsplat.cameras import look_at as look_at
+from jaxsplat.cameras import opencv_lens as opencv_lens
+from jaxsplat.projection import Unscented as Unscented
 from jaxsplat.projection import project_gaussians as project_gaussians
 from jaxsplat.projection import project_outlines as project_outlines
+from jaxsplat.projection import project_unscented as project_unscented
 from jaxsplat.projection.meshes import ClippedFaces as ClippedFaces
 from jaxsplat.projection.meshes import clip_faces as clip_faces
 from jaxsplat.projection.meshes import project_meshes as project_meshes

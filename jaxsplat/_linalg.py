@@ -15,6 +15,9 @@ from jax import lax
 from jaxsplat import _check
 from jaxsplat import _constants as const
 
+_SERIES_BELOW = 1e-3
+"""Squared angle below which the series are exact to float32, and the closed forms divide by almost zero."""
+
 
 class CovarPreci(NamedTuple):
     """Covariances and their inverses; None for what was not asked for.
@@ -95,6 +98,16 @@ def rotation(w: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> tuple[tu
         (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
         (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
     )
+
+
+def rodrigues(squared: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """sin(t) / t and (1 - cos(t)) / t^2 for an angle given by its square, with finite gradients at zero."""
+    small = squared < _SERIES_BELOW
+    safe = jnp.where(small, 1.0, squared)
+    angle = jnp.sqrt(safe)
+    first = jnp.where(small, 1.0 - squared / 6.0 + squared * squared / 120.0, jnp.sin(angle) / angle)
+    second = jnp.where(small, 0.5 - squared / 24.0 + squared * squared / 720.0, (1.0 - jnp.cos(angle)) / safe)
+    return first, second
 
 
 def inverse_2x2(a: jax.Array, b: jax.Array, c: jax.Array, det: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _constants, _validate
-from jaxsplat.cameras import camera_centres, camera_rays
-from jaxsplat.projection import project_gaussians, project_outlines
+from jaxsplat.cameras import AnyCameraModel, Lens, Shutter, camera_centres, camera_rays, per_camera_lens
+from jaxsplat.projection import Unscented, project_gaussians, project_outlines, project_unscented
 from jaxsplat.rasterize.gaussians_3d import per_pixel, rasterize_gaussians_3d
 from jaxsplat.rasterize.gaussians_world import rasterize_gaussians_world
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
@@ -20,6 +20,7 @@ from jaxsplat.types import (
     CameraModel,
     Evaluate,
     Projected,
+    Projection,
     RenderInfo,
     RenderMode,
     RenderOutput,
@@ -54,7 +55,9 @@ def rasterization(
     masks: jax.Array | None = None,
     render_mode: RenderMode = "RGB",
     antialiased: bool = False,
-    camera_model: CameraModel = "pinhole",
+    camera_model: AnyCameraModel = "pinhole",
+    projection: Projection | Unscented = "ewa",
+    shutter: Shutter | None = None,
     evaluate: Evaluate = "ellipse",
     rays: jax.Array | None = None,
     covars: jax.Array | None = None,
@@ -96,12 +99,16 @@ def rasterization(
       masks: [..., C, ceil(H / tile_size), ceil(W / tile_size)] bool; a tile that is False shows the background.
       render_mode: "RGB", "D" (depth accumulated by weight), "ED" (depth expected: D / alpha), or "RGB+D", "RGB+ED".
       antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
-      camera_model: "pinhole", "ortho" or "fisheye" (equidistant).
-      evaluate: "ellipse": on the screen, after a linearisation and the dilation by `eps2d`; "ray": in the world along
-        each pixel's ray, exact for any camera. Depth is then the distance along the ray, and `info.normals` come with
-        the depth modes. `eps2d` only widens bounds; `probe`, `covars` and `antialiased` do not apply.
+      camera_model: "pinhole", "ortho", "fisheye" (equidistant, what is in front), or a `Lens`.
+      projection: "ewa", by a linearisation of the camera at each mean; or "unscented", by seven points of each splat,
+        `Unscented()` in full: more exact for wide splats and strong lenses.
+      shutter: how the lines are read out while the camera moves; needs the unscented projection.
+      evaluate: "ellipse": on the screen, after the projection and the dilation by `eps2d`; "ray": in the world along
+        each pixel's ray, exact for any camera; the projection then only says where and in which order a splat is seen.
+        Depth is the distance along the ray, and `info.normals` come with the depth modes. `eps2d` only widens bounds;
+        `probe`, `covars` and `antialiased` do not apply.
       rays: [..., C, H, W, 6] origins and unit directions in the world, for `evaluate="ray"`; those of the camera model
-        by default. `viewmats`, `Ks` and the model still say where and in which order a splat is seen.
+        and the shutter by default.
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
       blend: the blend rule.
       probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
@@ -128,22 +135,28 @@ def rasterization(
     arrays: dict[str, Any] = {name: jax.tree.map(jnp.asarray, a) for name, a in arrays.items()}
     planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
     _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None)
+    _check_projection(projection, arrays["covars"], shutter)
     image_axes = _check_arguments(
         arrays, planes, masks, probe, rays, sh_degree, render_mode, camera_chunk, height, width
     )
     depth_limit = arrays.pop("depth_limit")
     if validate:
         _validate.finite(_NAME, **arrays)
+    lens = None
+    if isinstance(camera_model, Lens):
+        lens = per_camera_lens(camera_model, arrays["viewmats"].shape[-3])
     per_camera = {
         "viewmats": arrays.pop("viewmats"), "Ks": arrays.pop("Ks"), "backgrounds": arrays.pop("backgrounds"),
-        "depth_limit": depth_limit, "masks": masks, "probe": probe, "rays": rays, "colors": None, **planes,
+        "depth_limit": depth_limit, "masks": masks, "probe": probe, "rays": rays, "colors": None, "shutter": shutter,
+        "lens": lens, **planes,
     }  # fmt: skip
     if sh_degree is None and arrays["colors"].ndim > arrays["means"].ndim:
         per_camera["colors"], arrays["colors"] = arrays["colors"], None
     render = functools.partial(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
-        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, camera_model=camera_model,
-        evaluate=evaluate, blend=blend, backend=backend,
+        tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, projection=projection,
+        named=None if isinstance(camera_model, Lens) else camera_model, evaluate=evaluate, blend=blend,
+        backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -156,12 +169,19 @@ def rasterization(
 def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
-    camera_model: CameraModel, evaluate: Evaluate, blend: Blend, backend: Backend,
+    named: CameraModel | None, projection: Projection | Unscented, evaluate: Evaluate, blend: Blend, backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
     along_rays = evaluate == "ray"
-    if along_rays and camera_model == "pinhole":
+    camera_model = cameras["lens"] if named is None else named
+    if projection != "ewa":
+        transform = Unscented() if projection == "unscented" else projection
+        project = functools.partial(
+            project_unscented, shutter=cameras["shutter"], transform=transform, camera_model=camera_model,
+            antialiased=antialiased,
+        )  # fmt: skip
+    elif along_rays and camera_model == "pinhole":
         project = project_outlines
     else:
         project = functools.partial(
@@ -178,7 +198,7 @@ def _render(
         opacities = opacities * projected.compensations
     if sh_degree is not None:
         visible = jnp.all(projected.radii > 0, axis=-1)
-        directions = splats["means"][..., None, :, :] - camera_centres(cameras["viewmats"])[..., None, :]
+        directions = splats["means"][..., None, :, :] - _centres(cameras)[..., None, :]
         # One axis for the cameras, which share the coefficients.
         colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
         colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
@@ -229,6 +249,12 @@ def _along_rays(
     return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.normals))
 
 
+def _centres(cameras: dict[str, Any]) -> jax.Array:
+    """[..., C, 3] where the cameras are; halfway through the read-out of a shutter."""
+    start = camera_centres(cameras["viewmats"])
+    return start if cameras["shutter"] is None else 0.5 * (start + camera_centres(cameras["shutter"].viewmats_end))
+
+
 def _channels(colors: jax.Array, depths: jax.Array, render_mode: RenderMode) -> jax.Array:
     """[..., C, N, D] what is blended: colours, then depth, as the mode asks."""
     if render_mode == "RGB":
@@ -252,7 +278,7 @@ def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode)
 # Where the camera axis stands, counted from the last axis.
 _CAMERA_AXIS = {
     "viewmats": -3, "Ks": -3, "backgrounds": -2, "depth_limit": -3, "masks": -3, "probe": -3, "rays": -4,
-    "near_plane": -1, "far_plane": -1, "colors": -3,
+    "near_plane": -1, "far_plane": -1, "colors": -3, "lens": -2, "shutter": -3,
 }  # fmt: skip
 
 
@@ -296,6 +322,15 @@ def _check_evaluate(evaluate: str, rays: Any, **ellipse_only: Any) -> None:
     given = [name for name, value in ellipse_only.items() if value is not None]
     if evaluate == "ray" and given:
         raise ValueError(f'{_NAME}: {given[0]} is for evaluate="ellipse", got "ray".')
+
+
+def _check_projection(projection: Any, covars: Any, shutter: Shutter | None) -> None:
+    if not isinstance(projection, Unscented):
+        _check.choice(_NAME, "projection", projection, ("ewa", "unscented"))
+    if projection != "ewa" and covars is not None:
+        raise ValueError(f"{_NAME}: the unscented projection needs quats and scales, got covars.")
+    if projection == "ewa" and shutter is not None:
+        raise ValueError(f'{_NAME}: shutter needs projection="unscented", got "ewa".')
 
 
 def _check_arguments(

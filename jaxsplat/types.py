@@ -17,6 +17,7 @@ import jax
 from jaxsplat import _constants as const
 
 CameraModel = Literal["pinhole", "ortho", "fisheye"]
+Projection = Literal["ewa", "unscented"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Evaluate = Literal["ellipse", "ray"]
 Backend = Literal["auto", "native", "reference"]
@@ -30,7 +31,7 @@ class Projected(NamedTuple):
     Attributes:
       means2d: [..., C, N, 2] centres in pixels; pixel (x, y) has its centre at (x + .5, y + .5).
       conics: [..., C, N, 3] upper triangle (xx, xy, yy) of the inverse 2D covariance, in 1 / pixel^2.
-      depths: [..., C, N] camera-space z, in world units.
+      depths: [..., C, N] camera-space z, in world units; for an equidistant `Lens` the distance.
       radii: [..., C, N, 2] int32, half sizes of the bounding box in pixels along x and y; zero where culled.
       compensations: [..., C, N] factor on the opacity that undoes the dilation by `eps2d`.
     """

@@ -173,6 +173,30 @@ def test_a_smaller_folder_of_pictures_saves_the_shrinking(tmp_path):
     assert load_capture(folder).images[2].max() > 100
 
 
+def test_a_lens_is_kept_where_that_is_asked_for(tmp_path):
+    folder = write_capture(tmp_path / "c", k1=0.1, k3=0.02, p2=0.01)
+    edit_transforms(folder, lambda content: content["frames"][2].update(k1=0, k3=0, p2=0))
+    kept = load_capture(folder, undistort=False, downscale=1)
+    assert kept.notes == ()
+    assert kept.cameras.lens is not None and kept.cameras.lens.projection == "perspective"
+    expected = np.tile(np.float32([0.1, 0, 0.02, 0]), (10, 1))
+    expected[2] = 0
+    np.testing.assert_array_equal(kept.cameras.lens.radial, expected)
+    np.testing.assert_array_equal(kept.cameras.lens.tangential[[2, 3]], np.float32([[0, 0], [0, 0.01]]))
+    assert (kept.images[5] == np.asarray(Image.open(folder / "images/005.png"))).all()
+    plain = load_capture(write_capture(tmp_path / "plain"), undistort=False).cameras
+    np.testing.assert_array_equal(kept.cameras.Ks, plain.Ks)
+    assert plain.lens is None
+    removed = load_capture(folder)
+    assert removed.cameras.lens is None and removed.cameras.Ks[0, 0, 0] != plain.Ks[0, 0, 0]
+
+
+def test_lenses_of_different_projections_are_removed_nevertheless(tmp_path):
+    folder = write_capture(tmp_path / "c", k1=0.1)
+    edit_transforms(folder, lambda content: content["frames"][2].update(camera_model="OPENCV_FISHEYE"))
+    assert load_capture(folder, undistort=False).cameras.lens is None
+
+
 def test_coordinates_too_large_for_single_precision_are_told(tmp_path):
     folder = write_capture(tmp_path / "c")
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from jaxsplat.data.lens import Lens
+from jaxsplat.cameras import Lens
 from jaxsplat.data.transforms import load_transforms
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud, save_points

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxsplat.data.lens import PINHOLE, Lens, distort
-from jaxsplat.data.undistort import undistort, undistorted_intrinsics
+from jaxsplat.cameras import Lens
+from jaxsplat.data.undistort import PINHOLE, distort, undistort, undistorted_intrinsics
 
 WIDTH, HEIGHT = 90, 70
 K = np.array([[80.0, 0.0, 44.0], [0.0, 82.0, 36.0], [0.0, 0.0, 1.0]])
@@ -12,10 +12,10 @@ LENSES = [
     Lens(radial=(0.06, -0.08, 0.0, 0.0), tangential=(-0.001, 0.0002)),
     Lens(radial=(-0.2, 0.05, 0.0, 0.0)),
     Lens(radial=(0.1, 0.05, 0.01, 0.002), tangential=(0.003, -0.004)),
-    Lens(radial=(0.1, 0.05, 0.01, 0.0), divisor=(0.2, 0.1, 0.0), prism=(0.01, -0.02)),
+    Lens(radial=(0.1, 0.05, 0.01, 0.0), divisor=(0.2, 0.1, 0.0), prism=(0.01, 0.0, -0.02, 0.0)),
     Lens("equidistant", radial=(0.05, -0.01, 0.0, 0.0)),
-    Lens("field_of_view", bend=(0.9, 0.0)),
-    Lens("division", bend=(-0.2, 0.0)),
+    Lens(omega=(0.9,)),
+    Lens(division=(-0.2,)),
 ]
 
 

@@ -15,10 +15,10 @@ import optax
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxsplat import Blend, ScreenProbe, rasterization
+from jaxsplat import Blend, Lens, ScreenProbe, Shutter, Unscented, rasterization
 from tests import golden
 from tests.scenes import HEIGHT, WIDTH, random_scene
-from tests.tolerances import GRADIENT, SINGLE
+from tests.tolerances import GRADIENT, PICTURE, SINGLE
 
 SIZE = {"width": WIDTH, "height": HEIGHT}
 
@@ -59,6 +59,36 @@ def test_native_pipeline_reproduces_the_golden_picture_and_every_gradient(name):
 @pytest.mark.parametrize("name", ["pinhole_sh2", "ortho_rgb"])
 def test_reference_pipeline_reproduces_golden_files_in_float64(name):
     golden.check(golden.load(name), functools.partial(render_golden, backend="reference"), double=True)
+
+
+def test_a_lens_without_distortion_renders_as_a_pinhole():
+    scene, colors = colored()
+    scene = scene._replace(Ks=scene.Ks.at[:, 0, 1].set(0.0))  # of a pinhole, the linearisation leaves skew out
+    plain, lens = render(scene, colors), render(scene, colors, camera_model=Lens(radial=(0.0,)))
+    assert np.mean(np.abs(lens.colors - plain.colors) <= PICTURE.usual) >= PICTURE.share
+
+
+def test_cameras_with_lenses_and_shutters_render_in_chunks_as_the_whole():
+    scene, colors = colored()
+    end = scene.viewmats.at[:, 0, 3].add(0.3)
+    lens = Lens(radial=jnp.array([[0.1], [-0.1], [0.0]]), tangential=(0.01, 0.02))
+    settings = {"camera_model": lens, "projection": "unscented", "shutter": Shutter(end)}
+    whole, parts = (render(scene, colors, camera_chunk=chunk, **settings) for chunk in (None, 2))
+    np.testing.assert_allclose(parts.colors, whole.colors, atol=1e-6)
+    still = render(scene, colors, camera_model=lens, projection=Unscented())
+    # The first line is where the camera begins: only what reaches further down differs there.
+    first, other = (np.abs(np.asarray(whole.colors - still.colors))[:, rows].mean() for rows in (0, slice(20, None)))
+    assert first < 0.2 * other
+
+
+def test_projections_that_do_not_fit_are_refused():
+    scene, colors = colored()
+    with pytest.raises(ValueError, match='shutter needs projection="unscented", got "ewa"'):
+        render(scene, colors, shutter=Shutter(scene.viewmats))
+    with pytest.raises(ValueError, match="projection must be one of 'ewa', 'unscented', got 'linear'"):
+        render(scene, colors, projection="linear")
+    with pytest.raises(ValueError, match="the unscented projection needs quats and scales, got covars"):
+        render(scene._replace(quats=None, scales=None), colors, projection="unscented", covars=jnp.ones((60, 6)))
 
 
 def test_depth_modes():

@@ -48,10 +48,22 @@ def ray(u: jax.Array, v: jax.Array, k: Intrinsics) -> tuple[tuple[jax.Array, ...
     return (zero, zero, zero), (a * sinc, b * sinc, jnp.where(off_axis, jnp.cos(theta), 1))
 
 
+def sees(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Whether a camera-space point lies in the domain of the model: here what is in front of the image plane."""
+    del x, y
+    return z > 0
+
+
+def depth(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Depth of a camera-space point, in world units."""
+    del x, y
+    return z
+
+
 def _slope(x: jax.Array, y: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns s = atan2(r, z) / r and (ds/dr) / r."""
     squared = x * x + y * y
-    near_axis = squared < SERIES_BELOW * z * z
+    near_axis = (squared < SERIES_BELOW * z * z) & (z > 0)
     # Both branches get harmless arguments where they are not taken, so that no NaN enters the gradient.
     inverse = 1 / jnp.where(near_axis, z, 1)
     slope, change = _series(jnp.where(near_axis, squared, 0) * inverse * inverse, inverse)

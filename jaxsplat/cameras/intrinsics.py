@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -25,6 +25,21 @@ class Intrinsics(NamedTuple):
     shear: jax.Array
     fy: jax.Array
     cy: jax.Array
+
+    def pixels(self, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Pixel position of a point of the plane at distance 1."""
+        return self.fx * x + self.skew * y + self.cx, self.shear * x + self.fy * y + self.cy
+
+    def plane(self, u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Point of the plane at distance 1 of a pixel position."""
+        a, b = u - self.cx, v - self.cy
+        inverse = 1 / (self.fx * self.fy - self.skew * self.shear)
+        return (self.fy * a - self.skew * b) * inverse, (self.fx * b - self.shear * a) * inverse
+
+
+_identity: Any = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+UNIT = Intrinsics(*_identity)
+"""Of a camera whose pixels are the plane at distance 1."""
 
 
 def split(Ks: jax.Array) -> Intrinsics:

@@ -28,3 +28,15 @@ def ray(u: jax.Array, v: jax.Array, k: Intrinsics) -> tuple[tuple[jax.Array, ...
     x, y = (u - k.cx) / k.fx, (v - k.cy) / k.fy
     zero = jnp.zeros_like(x)
     return (x, y, zero), (zero, zero, jnp.ones_like(x))
+
+
+def sees(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Whether a camera-space point lies in the domain of the model: all do."""
+    del x, y
+    return jnp.ones_like(z, bool)
+
+
+def depth(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Depth of a camera-space point, in world units."""
+    del x, y
+    return z

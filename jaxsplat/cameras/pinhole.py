@@ -13,8 +13,7 @@ from jaxsplat.cameras.intrinsics import Intrinsics
 def project(x: jax.Array, y: jax.Array, z: jax.Array, k: Intrinsics) -> tuple[jax.Array, jax.Array]:
     """Maps camera-space points, z > 0, to pixels (u, v)."""
     inverse = 1 / z
-    xn, yn = x * inverse, y * inverse
-    return k.fx * xn + k.skew * yn + k.cx, k.shear * xn + k.fy * yn + k.cy
+    return k.pixels(x * inverse, y * inverse)
 
 
 def jacobian(
@@ -35,11 +34,21 @@ def jacobian(
 
 def ray(u: jax.Array, v: jax.Array, k: Intrinsics) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     """Origin and unit direction, by components, of the camera-space ray through a pixel position (u, v)."""
-    a, b = u - k.cx, v - k.cy
-    inverse = 1 / (k.fx * k.fy - k.skew * k.shear)
-    xn, yn = (k.fy * a - k.skew * b) * inverse, (k.fx * b - k.shear * a) * inverse
+    xn, yn = k.plane(u, v)
     zero = jnp.zeros_like(xn)
     return (zero, zero, zero), _linalg.unit(xn, yn, jnp.ones_like(xn))
+
+
+def sees(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Whether a camera-space point lies in the domain of the model."""
+    del x, y
+    return z > 0
+
+
+def depth(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    """Depth of a camera-space point, in world units."""
+    del x, y
+    return z
 
 
 def _clamp(offset: jax.Array, centre: jax.Array, size: int) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsplat.cameras import Lens
 from jaxsplat.data.colmap import find_models, load_colmap
 from jaxsplat.data.depths import Depths, ViewDepths, grid_pixels, map_depths, no_depths, view_depths
 from jaxsplat.data.frame import Source
@@ -25,8 +26,8 @@ from jaxsplat.data.pictures import (
     develop,
 )
 from jaxsplat.data.transforms import find_transforms, load_transforms
-from jaxsplat.data.undistort import source_pixels
-from jaxsplat.data.views import View, canvas_size, find_views
+from jaxsplat.data.undistort import PINHOLE, source_pixels
+from jaxsplat.data.views import View, canvas_size, find_views, joined_lens
 from jaxsplat.io.files import InputError
 from jaxsplat.io.images import load_image
 from jaxsplat.io.ply import PointCloud
@@ -44,6 +45,7 @@ class Cameras(NamedTuple):
       Ks: [V, 3, 3] float32 intrinsics in pixels.
       width: in pixels, of every view.
       height: in pixels, of every view.
+      lens: of the pictures as they were taken, coefficients [V, n]; None where they are free of distortion.
     """
 
     names: tuple[str, ...]
@@ -51,11 +53,12 @@ class Cameras(NamedTuple):
     Ks: np.ndarray
     width: int
     height: int
+    lens: Lens | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """Photographs of a scene, without lens distortion.
+    """Photographs of a scene.
 
     Attributes:
       kind: what was found, in words.
@@ -92,11 +95,13 @@ def load_capture(
     background: tuple[float, float, float] | None = None,
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
+    undistort: bool = True,
 ) -> Capture:
     """Loads a capture of any kind: transforms.json, Blender's transforms_train.json, COLMAP's models, poses_bounds.npy.
 
-    Pictures are found by name and read when they are needed. Lens distortion is removed at full size: a picture keeps
-    its size, its focal length is zoomed so that every pixel is known. Then the picture is shrunk. Listed pictures that
+    Pictures are found by name and read when they are needed. Lens distortion is removed at full size, unless it is to
+    be kept: a picture keeps its size, its focal length is zoomed so that every pixel is known. Then the picture is
+    shrunk. Listed pictures that
     are missing or unreadable are left out, and noted. What `masks` beside `images`, or `x.mask.png`, make dark does
     not count, and a picture of which nothing counts is left out, and noted; pictures of several sizes are padded with
     what does not count.
@@ -108,6 +113,7 @@ def load_capture(
       background: colour in 0..1 behind transparent pictures; None means white where there are any, otherwise black.
       alpha: what transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept; more are read again when they are needed.
+      undistort: remove lens distortion; otherwise the pictures stay as they are, and the cameras have a lens.
 
     Returns:
       The capture, views sorted by name. Held out is what the files say (Blender's transforms_test.json, nerfstudio's
@@ -122,7 +128,7 @@ def load_capture(
       (50, 480, 270, 3)
     """
     source = _source(path, downscale)
-    views, notes = find_views(source, downscale=downscale, need_pictures=True)
+    views, notes = find_views(source, downscale=downscale, need_pictures=True, undistort=undistort)
     transparent = alpha == "blend" and _any_transparent(views)
     if background is None:
         background = (1.0, 1.0, 1.0) if transparent else (0.0, 0.0, 0.0)
@@ -155,7 +161,7 @@ def load_capture(
 
 
 def load_cameras(path: Path | str, *, downscale: int = 1) -> Cameras:
-    """Reads only the cameras of a capture, as `load_capture` would give them; no mask is read.
+    """Reads only the cameras of a capture, as `load_capture` would give them without distortion; no mask is read.
 
     Args:
       path: the folder, the .json file, or the folder of a COLMAP model. Where a picture does not exist, the file must
@@ -219,7 +225,8 @@ def _store(views: Sequence[View], alpha: Alpha, background: np.ndarray, transpar
     def read(index: int) -> Picture:
         view = views[index]
         K = view.frame.camera.intrinsics(view.header.width, view.header.height)
-        photograph = Photograph(view.path, view.mask_path, K, view.frame.camera.lens, view.downscale)
+        removed = view.frame.camera.lens if view.lens is None else PINHOLE
+        photograph = Photograph(view.path, view.mask_path, K, removed, view.downscale)
         return develop(photograph, canvas, alpha=alpha, background=background)
 
     return PictureStore(read, canvas, views=len(views), memory=memory)
@@ -251,7 +258,8 @@ def _depths(source: Source, views: Sequence[View]) -> Depths | None:
     def of_points(index: int) -> ViewDepths:
         view = views[index]
         seen = points[np.zeros(0, np.int64) if view.frame.seen is None else view.frame.seen]
-        return view_depths(seen, view.frame.viewmat, view.K, width=view.size[0], height=view.size[1])
+        width, height = view.size
+        return view_depths(seen, view.frame.viewmat, view.K, width=width, height=height, lens=view.lens)
 
     return Depths(len(views), of_points)
 
@@ -260,9 +268,11 @@ def _depths_of_map(view: View) -> ViewDepths:
     if view.frame.depth is None:
         return no_depths()
     width, height = view.header.width, view.header.height
-    K, camera = view.frame.camera.intrinsics(width, height), view.frame.camera
     pixels = grid_pixels(*view.size)
-    sources = source_pixels(pixels * [width / view.size[0], height / view.size[1]], K, camera.lens, width, height)
+    sources = pixels * [width / view.size[0], height / view.size[1]]
+    if view.lens == PINHOLE:  # of the picture as it is trained on
+        camera = view.frame.camera
+        sources = source_pixels(sources, camera.intrinsics(width, height), camera.lens, width, height)
     path, unit = view.frame.depth
     return map_depths(path, pixels, sources / [width, height], unit=unit)
 
@@ -270,4 +280,4 @@ def _depths_of_map(view: View) -> ViewDepths:
 def _cameras(views: Sequence[View]) -> Cameras:
     viewmats = np.stack([view.frame.viewmat for view in views]).astype(np.float32)
     Ks = np.stack([view.K for view in views]).astype(np.float32)
-    return Cameras(tuple(view.frame.name for view in views), viewmats, Ks, *canvas_size(views))
+    return Cameras(tuple(view.frame.name for view in views), viewmats, Ks, *canvas_size(views), lens=joined_lens(views))

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxsplat.data.frame import Camera
-from jaxsplat.data.lens import Lens, Projection
+from jaxsplat.cameras import Lens
+from jaxsplat.data.frame import Camera, given_coefficients
 from jaxsplat.io.files import InputError
 
-# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism,
-# bend1, bend2 belong to the projection.
+# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism.
 MODELS = {
     0: ("SIMPLE_PINHOLE", "f cx cy"),
     1: ("PINHOLE", "fx fy cx cy"),
@@ -21,16 +20,20 @@ MODELS = {
     4: ("OPENCV", "fx fy cx cy k1 k2 p1 p2"),
     5: ("OPENCV_FISHEYE", "fx fy cx cy k1 k2 k3 k4"),
     6: ("FULL_OPENCV", "fx fy cx cy k1 k2 p1 p2 k3 d1 d2 d3"),
-    7: ("FOV", "fx fy cx cy bend1"),
+    7: ("FOV", "fx fy cx cy omega"),
     8: ("SIMPLE_RADIAL_FISHEYE", "f cx cy k1"),
     9: ("RADIAL_FISHEYE", "f cx cy k1 k2"),
     10: ("THIN_PRISM_FISHEYE", "fx fy cx cy k1 k2 p1 p2 k3 k4 s1 s2"),
-    12: ("SIMPLE_DIVISION", "f cx cy bend1"),
-    13: ("DIVISION", "fx fy cx cy bend1"),
+    12: ("SIMPLE_DIVISION", "f cx cy division"),
+    13: ("DIVISION", "fx fy cx cy division"),
     14: ("SIMPLE_FISHEYE", "f cx cy"),
     15: ("FISHEYE", "fx fy cx cy"),
-    16: ("EUCM", "fx fy cx cy bend1 bend2"),
+    16: ("EUCM", "fx fy cx cy alpha beta"),
 }
+_LENS = {
+    "radial": "k1 k2 k3 k4", "divisor": "d1 d2 d3", "tangential": "p1 p2", "prism": "s1 - s2 -", "omega": "omega",
+    "division": "division", "unified": "alpha beta",
+}  # fmt: skip
 _UNSUPPORTED = {11: "RAD_TAN_THIN_PRISM_FISHEYE", 17: "EQUIRECTANGULAR"}
 
 
@@ -114,19 +117,11 @@ def camera(where: str, model: int | str, width: float, height: float, values: tu
     fl_x, fl_y = (given.get(key, given.get("f", 0.0)) for key in ("fx", "fy"))
     if not all(map(math.isfinite, (width, height, *values))) or min(width, height, fl_x, fl_y) <= 0:
         return None
-    k1, k2, k3, k4, d1, d2, d3, p1, p2, s1, s2, bend1, bend2 = (
-        given.get(key, 0.0)
-        for key in ("k1", "k2", "k3", "k4", "d1", "d2", "d3", "p1", "p2", "s1", "s2", "bend1", "bend2")
-    )
-    lens = Lens(_projection(name), (k1, k2, k3, k4), (d1, d2, d3), (p1, p2), (s1, s2), (bend1, bend2))
+    coefficients = {
+        kind: given_coefficients(tuple(given.get(key, 0.0) for key in keys.split())) for kind, keys in _LENS.items()
+    }
+    lens = Lens("equidistant" if "FISHEYE" in name else "perspective", **coefficients)
     return Camera(fl_x, fl_y, given["cx"], given["cy"], width, height, lens=lens)
-
-
-def _projection(name: str) -> Projection:
-    last: dict[str, Projection] = {
-        "FISHEYE": "equidistant", "FOV": "field_of_view", "DIVISION": "division", "EUCM": "unified"
-    }  # fmt: skip
-    return last.get(name.rpartition("_")[2], "perspective")
 
 
 def _unknown(where: str, model: object) -> InputError:

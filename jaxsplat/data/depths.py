@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsplat.cameras import Lens
+from jaxsplat.data.undistort import distort
 from jaxsplat.io.files import InputError
 
 _GRID = 64
@@ -26,7 +28,9 @@ class ViewDepths(NamedTuple):
     depths: np.ndarray
 
 
-def view_depths(points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width: int, height: int) -> ViewDepths:
+def view_depths(
+    points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width: int, height: int, lens: Lens | None = None
+) -> ViewDepths:
     """Where a view sees points that it is known to show, and how deep; points behind it or outside are left out.
 
     Args:
@@ -35,6 +39,7 @@ def view_depths(points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width
       K: [3, 3] intrinsics in pixels.
       width: of the picture, in pixels.
       height: of the picture.
+      lens: that took it; None for a pinhole.
 
     Returns:
       At most M pixels.
@@ -45,7 +50,8 @@ def view_depths(points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width
     """
     local = points.astype(np.float64) @ viewmat[:3, :3].T + viewmat[:3, 3]
     local = local[local[:, 2] > 0]
-    pixels = (local / local[:, 2:]) @ K[:2].T
+    rays = local[:, :2] / local[:, 2:]
+    pixels = (rays if lens is None else distort(rays, lens)) @ K[:2, :2].T + K[:2, 2]
     inside = ((pixels >= 0) & (pixels < [width, height])).all(1)
     return ViewDepths(pixels[inside].astype(np.float32), local[inside, 2].astype(np.float32))
 

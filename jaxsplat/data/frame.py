@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxsplat.data.lens import PINHOLE, Lens
+from jaxsplat.cameras import Lens
+from jaxsplat.data.undistort import PINHOLE
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
 
@@ -106,6 +107,11 @@ class Source(NamedTuple):
     frames: tuple[Frame, ...]
     points: PointCloud | None
     notes: tuple[str, ...] = ()
+
+
+def given_coefficients(values: tuple[float, ...]) -> tuple[float, ...]:
+    """Coefficients of a lens as a file gives them, none where all are zero: what is left out costs nothing."""
+    return values if any(values) else ()
 
 
 def viewmat_from_opengl(where: str, value: object) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing
 
-from jaxsplat.data.lens import Lens
+from jaxsplat.cameras import Lens
 from jaxsplat.data.undistort import undistort
 from jaxsplat.io.images import composite, downscaled, load_image
 

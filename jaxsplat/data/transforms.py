@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxsplat.cameras import Lens
 from jaxsplat.data.colmap import find_models, load_colmap
-from jaxsplat.data.frame import Camera, Frame, Source, viewmat_from_opengl
-from jaxsplat.data.lens import Lens
+from jaxsplat.data.frame import Camera, Frame, Source, given_coefficients, viewmat_from_opengl
 from jaxsplat.io.files import InputError, load_json
 from jaxsplat.io.ply import PointCloud, load_points
 
@@ -139,12 +139,12 @@ def _camera(where: str, given: dict[str, Any]) -> Camera:
     if model not in (*_PERSPECTIVE, *_FISHEYE):
         expected = ", ".join((*_PERSPECTIVE, *_FISHEYE))
         raise InputError(f"{where}: camera model {model!r} is not supported, expected one of {expected}")
-    k1, k2, k3, k4 = (values.pop(key, 0.0) for key in _RADIAL_KEYS)
-    p1, p2 = (values.pop(key, 0.0) for key in _TANGENTIAL_KEYS)
-    fisheye = model in _FISHEYE or given.get("is_fisheye")
-    return Camera(
-        **values, lens=Lens("equidistant" if fisheye else "perspective", (k1, k2, k3, k4), tangential=(p1, p2))
+    radial, tangential = (
+        given_coefficients(tuple(values.pop(key, 0.0) for key in keys)) for keys in (_RADIAL_KEYS, _TANGENTIAL_KEYS)
     )
+    fisheye = model in _FISHEYE or given.get("is_fisheye")
+    lens = Lens("equidistant" if fisheye else "perspective", radial, tangential=tangential)
+    return Camera(**values, lens=lens)
 
 
 def _number(where: str, key: str, value: Any) -> float:

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat.data.lens import Lens, distort, radius_on_sensor
+from jaxsplat.cameras import UNIT, Lens
+from jaxsplat.cameras.distorted import BASES
+from jaxsplat.cameras.distortion import bend, turning_radius
+
+PINHOLE = Lens()
 
 _GRID = 33
-_RADII = 257
 _ZOOM_RANGE = (0.7, 3.0)
+
+
+def distort(points: np.ndarray, lens: Lens) -> np.ndarray:
+    """Where the lens puts a ray, in double precision.
+
+    Args:
+      points: [..., 2] x/z and y/z of rays.
+      lens: whose coefficients are tuples of numbers.
+
+    Returns:
+      [..., 2] on the sensor, before focal lengths and principal point.
+
+    Example:
+      >>> distort(np.array([0.1, 0.0]), Lens(radial=(0.5,)))
+      array([0.1005, 0.    ])
+    """
+    with jax.enable_x64(True):
+        return np.stack([np.asarray(part) for part in _distort(points[..., 0], points[..., 1], lens)], -1)
+
+
+@jax.jit
+def _distort(x: jax.Array, y: jax.Array, lens: Lens) -> tuple[jax.Array, jax.Array]:
+    px, py = BASES[lens.projection].project(x, y, jnp.ones_like(x), UNIT)
+    return bend(px, py, lens)
 
 
 def undistorted_intrinsics(K: np.ndarray, lens: Lens, width: int, height: int) -> np.ndarray:
@@ -31,9 +60,9 @@ def undistorted_intrinsics(K: np.ndarray, lens: Lens, width: int, height: int) -
       ValueError: where no zoom up to three times gives a full picture.
 
     Example:
-      >>> undistorted_intrinsics(K, Lens(radial=(0.05, 0, 0, 0)), 540, 960)
+      >>> undistorted_intrinsics(K, Lens(radial=(0.05,)), 540, 960)
     """
-    if lens.is_pinhole:
+    if lens == PINHOLE:
         return np.asarray(K, np.float64)
     return _zoomed(K, _zoom(np.asarray(K, np.float64).tobytes(), lens, width, height))
 
@@ -53,9 +82,9 @@ def undistort(image: np.ndarray, K: np.ndarray, lens: Lens) -> np.ndarray:
       ValueError: where the distortion cannot be undone.
 
     Example:
-      >>> pinhole = undistort(photo, K, Lens(radial=(0.05, 0, 0, 0)))
+      >>> pinhole = undistort(photo, K, Lens(radial=(0.05,)))
     """
-    if lens.is_pinhole:
+    if lens == PINHOLE:
         return image
     height, width = image.shape[:2]
     place, right, below = _sources(np.asarray(K, np.float64).tobytes(), lens, width, height)
@@ -134,5 +163,6 @@ def _covers(target: np.ndarray, K: np.ndarray, lens: Lens, width: int, height: i
     inside = bool(((source >= 0) & (source <= size)).all())
     # Beyond the radius where the lens model turns back, two directions would share a pixel.
     farthest = np.linalg.norm((unit * size - target[:2, 2]) / np.diag(target)[:2], axis=-1).max()
-    grows = np.diff(radius_on_sensor(np.linspace(0.0, farthest, _RADII), lens)) > 0
-    return inside and bool(grows.all())
+    with jax.enable_x64(True):
+        limit = float(turning_radius(lens).squeeze())
+    return inside and float(farthest if lens.projection == "perspective" else np.arctan(farthest)) <= limit

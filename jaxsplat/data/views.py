@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsplat.cameras import LENS_FIELDS, Lens
 from jaxsplat.data.frame import Frame, Source
 from jaxsplat.data.locate import Finder, listed, locate, locate_mask
-from jaxsplat.data.undistort import undistorted_intrinsics
+from jaxsplat.data.undistort import PINHOLE, undistorted_intrinsics
 from jaxsplat.io.files import InputError
 from jaxsplat.io.images import ImageHeader, image_header
 
@@ -34,8 +35,9 @@ class View(NamedTuple):
       mask_path: of its mask, or None.
       header: of the picture.
       downscale: factor by which it is to be shrunk.
-      K: [3, 3] intrinsics of the shrunken picture without distortion, float64.
+      K: [3, 3] intrinsics of the shrunken picture, float64; without distortion where that is removed.
       size: (width, height) of the same.
+      lens: what stays of the distortion; None where it is removed, or no view of the capture has any.
     """
 
     frame: Frame
@@ -45,14 +47,18 @@ class View(NamedTuple):
     downscale: int
     K: np.ndarray
     size: tuple[int, int]
+    lens: Lens | None = None
 
 
-def find_views(source: Source, *, downscale: int, need_pictures: bool) -> tuple[list[View], list[str]]:
+def find_views(
+    source: Source, *, downscale: int, need_pictures: bool, undistort: bool = True
+) -> tuple[list[View], list[str]]:
     """Finds the pictures of a capture, by name, and reads their sizes.
 
     Args:
       source: what the files say.
       downscale: integer factor, at least 1.
+      undistort: remove lens distortion. It is also removed where the views' lenses are of different projections.
       need_pictures: leave out views without a picture; otherwise the size that the file declares is taken for them.
 
     Returns:
@@ -62,6 +68,8 @@ def find_views(source: Source, *, downscale: int, need_pictures: bool) -> tuple[
       InputError: where no picture is left, or one is too small.
     """
     frames = sorted(source.frames, key=lambda frame: frame.name)
+    lenses = {frame.camera.lens for frame in frames}
+    keep = not undistort and lenses != {PINHOLE} and len({lens.projection for lens in lenses}) == 1
     finder = Finder()
     located = locate([frame.path for frame in frames], finder, downscale=downscale)
     notes = [located.note] if located.note else []
@@ -76,9 +84,9 @@ def find_views(source: Source, *, downscale: int, need_pictures: bool) -> tuple[
             except InputError:
                 unreadable.append(frame.name)
         if header is not None and path is not None:
-            views.append(_view(frame, path, _mask(frame, path, finder), header, located.downscale))
+            views.append(_view(frame, path, _mask(frame, path, finder), header, located.downscale, keep))
         elif not need_pictures:
-            views.append(_view(frame, frame.path, None, _declared(frame), downscale))
+            views.append(_view(frame, frame.path, None, _declared(frame), downscale, keep))
     for names, problem in ((missing, "missing"), (unreadable, "unreadable")):
         if names:
             notes.append(f"{len(names)} of {len(frames)} listed images are {problem} and left out: {listed(names)}.")
@@ -107,19 +115,36 @@ def _declared(frame: Frame) -> ImageHeader:
     return ImageHeader(int(frame.camera.w), int(frame.camera.h), False)
 
 
-def _view(frame: Frame, path: Path, mask_path: Path | None, header: ImageHeader, downscale: int) -> View:
+def _view(frame: Frame, path: Path, mask_path: Path | None, header: ImageHeader, downscale: int, keep: bool) -> View:
     width, height = header.width, header.height
     small = (width // downscale, height // downscale)
     if min(small) < SMALLEST:
         raise InputError(
             f"{frame.where}: downscale {downscale} leaves less than {SMALLEST} pixels of a picture of {width}x{height}"
         )
+    shrink = np.diag([small[0] / width, small[1] / height, 1.0])
+    if keep:
+        K = shrink @ frame.camera.intrinsics(width, height)
+        return View(frame, path, mask_path, header, downscale, K, small, frame.camera.lens)
     try:
         pinhole = undistorted_intrinsics(frame.camera.intrinsics(width, height), frame.camera.lens, width, height)
     except ValueError as error:
         raise InputError(f"{frame.where}: {error}") from None
-    K = np.diag([small[0] / width, small[1] / height, 1.0]) @ pinhole
-    return View(frame, path, mask_path, header, downscale, K, small)
+    return View(frame, path, mask_path, header, downscale, shrink @ pinhole, small)
+
+
+def joined_lens(views: Sequence[View]) -> Lens | None:
+    """One lens with coefficients [V, n], float32, for views that keep theirs; None where they do not."""
+    lenses = [view.lens for view in views if view.lens is not None]
+    if not lenses:
+        return None
+    fields = {}
+    for field in LENS_FIELDS:
+        values = [getattr(lens, field) for lens in lenses]
+        longest = max(map(len, values))
+        if longest:
+            fields[field] = np.array([(*v, *(0.0,) * (longest - len(v))) for v in values], np.float32)
+    return Lens(lenses[0].projection, **fields)
 
 
 def _notes(views: list[View]) -> list[str]:
@@ -135,7 +160,7 @@ def _notes(views: list[View]) -> list[str]:
             f"The images are {width}x{height}, declared {declared[0]:g}x{declared[1]:g}: intrinsics scaled{doubt}"
         )
     lens = first.frame.camera.lens
-    if not lens.is_pinhole:
+    if lens != PINHOLE and first.lens is None:
         zoom = first.K[0, 0] / (first.frame.camera.intrinsics(width, height)[0, 0] * first.size[0] / width)
         fisheye = "" if lens.projection == "perspective" else ", the fisheye picture made straight"
         notes.append(

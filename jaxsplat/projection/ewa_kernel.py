@@ -70,7 +70,8 @@ def project(
     shape = np.broadcast_shapes((cameras,), *(column.shape for column in columns))
     table = jnp.stack([jnp.broadcast_to(column, shape) for column in columns], axis=-1)
     operands = [*splats, jnp.zeros((0,), jnp.float32) if opacities is None else opacities, viewmats, Ks, table]
-    means2d, conics, depths, radii, compensations = _call(settings, tuple(_ffi.vary_alike(operands)))
+    results: Any = _call(settings, tuple(_ffi.vary_alike(operands)))
+    means2d, conics, depths, radii, compensations = results
     return Projected(means2d=means2d, conics=conics, depths=depths, radii=radii, compensations=compensations)
 
 

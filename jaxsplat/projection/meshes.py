@@ -161,9 +161,8 @@ def project_meshes(
     points = verts if viewmats is None else to_camera(verts, viewmats)
     x, y, z = (points[..., k] for k in range(3))
     rank = max(points.ndim, Ks.ndim)
-    x, y, z = (lift(part, rank - 1) for part in (x, y, z))
-    k = split(lift(Ks, rank)[..., None, :, :])
-    u, v = MODELS[camera_model].project(*jnp.broadcast_arrays(x, y, z), k)
+    x, y, z = jnp.broadcast_arrays(*(lift(part, rank - 1) for part in (x, y, z)))
+    u, v = MODELS[camera_model].project(x, y, z, split(lift(Ks, rank)[..., None, :, :]))
     return jnp.stack(jnp.broadcast_arrays(u, v, z), -1)
 
 

@@ -16,7 +16,7 @@ from jaxsplat import _check, _linalg
 from jaxsplat import _constants as const
 from jaxsplat.cameras import Intrinsics, split
 from jaxsplat.cameras.pose import Vector, cross, dot, split_pose
-from jaxsplat.projection.ewa import RADIUS_LIMIT
+from jaxsplat.projection.splats import RADIUS_LIMIT
 from jaxsplat.types import Projected
 
 _THINNEST = 1e-5

@@ -193,7 +193,7 @@ def _rasterize(settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax
     return _blend(settings, operands, keep=False)
 
 
-def _blend(settings: _Settings, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
+def _blend(settings: Settings, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]

@@ -81,7 +81,10 @@ def evaluate(
     )
     views, images = [], []
     for i in held_out_views(capture):
-        image = render(splats, jnp.asarray(cameras.viewmats[i : i + 1]), jnp.asarray(cameras.Ks[i : i + 1]))[0]
+        view = jax.tree.map(
+            lambda leaf, i=i: jnp.asarray(leaf[i : i + 1]), (cameras.viewmats, cameras.Ks, cameras.lens)
+        )
+        image = render(splats, *view)[0]
         truth = jnp.asarray(capture.images[i]).astype(image.dtype) / 255.0
         masks = None if capture.masks is None else jnp.asarray(capture.masks[i])
         psnr, ssim = losses.psnr(image, truth, masks=masks), losses.ssim(image, truth, masks=masks)

@@ -91,6 +91,8 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
         cloud = random_points(viewmats, Ks, images, count=count, masks=masks, seed=config.seed)
         notes.append(f"The capture has no points: {count:,} random ones are used.")
     views = Batch(images, jnp.asarray(viewmats), jnp.asarray(Ks), masks=masks)
+    if capture.cameras.lens is not None:
+        views = views._replace(lens=jax.tree.map(lambda leaf: jnp.asarray(leaf[training]), capture.cameras.lens))
     if config.random_background:
         views = views._replace(alphas=alphas)
     if config.views_per_step > len(viewmats):

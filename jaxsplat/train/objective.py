@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import losses
+from jaxsplat.cameras import Lens
 from jaxsplat.strategy import Regularizers, regularize
 from jaxsplat.train.appearance import correct_colors
 from jaxsplat.train.config import TrainConfig
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
       masks: [B, H, W] weights of the pixels, uint8 or floating-point in 0..1.
       alphas: [B, H, W] how much of each pixel is scene and not background, uint8 or floating-point in 0..1.
       depths: of sparse points, B views.
+      lens: of the cameras, coefficients [B, n].
     """
 
     images: jax.Array
@@ -42,6 +44,7 @@ class Batch(NamedTuple):
     masks: jax.Array | None = None
     alphas: jax.Array | None = None
     depths: SparseDepths | None = None
+    lens: Lens | None = None
 
 
 class Learned(NamedTuple):
@@ -153,6 +156,7 @@ def _render(
         sh_factors=active_bands(state.step, config).astype(learned.splats.sh_dc.dtype),
         antialiased=config.antialiased,
         backend=config.backend,
+        lens=batch.lens,
         depth=bool(config.depth_weight) and batch.depths is not None,
         probe=learned.probe,
     )

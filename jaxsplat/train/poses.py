@@ -8,10 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsplat import _check
-
-_SERIES_BELOW = 1e-3
-"""Squared angle below which the series are exact to float32, and the closed forms divide by almost zero."""
+from jaxsplat import _check, _linalg
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +70,7 @@ def rotation_from_axis_angle(vectors: jax.Array) -> jax.Array:
     """
     _check.shapes("rotation_from_axis_angle", vectors=(vectors, "... 3"))
     x, y, z = vectors[..., 0], vectors[..., 1], vectors[..., 2]
-    squared = x * x + y * y + z * z
-    small = squared < _SERIES_BELOW
-    safe = jnp.where(small, 1.0, squared)
-    angle = jnp.sqrt(safe)
-    first = jnp.where(small, 1.0 - squared / 6.0 + squared * squared / 120.0, jnp.sin(angle) / angle)
-    second = jnp.where(small, 0.5 - squared / 24.0 + squared * squared / 720.0, (1.0 - jnp.cos(angle)) / safe)
+    first, second = _linalg.rodrigues(x * x + y * y + z * z)
     zero = jnp.zeros_like(x)
     cross = jnp.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
     identity = jnp.broadcast_to(jnp.eye(3, dtype=vectors.dtype), cross.shape)

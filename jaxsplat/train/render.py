@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxsplat.cameras import Lens
 from jaxsplat.rendering import rasterization
 from jaxsplat.types import Backend, RenderOutput, ScreenProbe, SHCoeffs, Splats
 
@@ -24,6 +25,7 @@ def render_splats(
     backend: Backend = "auto",
     depth: bool = False,
     probe: ScreenProbe | None = None,
+    lens: Lens | None = None,
 ) -> RenderOutput:
     """Renders stored splats: activations, then `rasterization` with every SH band that they hold.
 
@@ -39,6 +41,7 @@ def render_splats(
       backend: renderer.
       depth: whether to add the expected depth as a fourth channel.
       probe: zeros [C, N, 2] whose gradients are screen-space statistics.
+      lens: of the cameras; None for pinholes.
 
     Returns:
       Pictures [C, H, W, 3] and their alphas.
@@ -68,6 +71,7 @@ def render_splats(
         backend=backend,
         render_mode="RGB+ED" if depth else "RGB",
         probe=probe,
+        camera_model="pinhole" if lens is None else lens,
     )
 
 
@@ -78,8 +82,8 @@ def make_renderer(
     background: tuple[float, float, float] = (0.0, 0.0, 0.0),
     antialiased: bool = False,
     backend: Backend = "auto",
-) -> Callable[[Splats, jax.Array, jax.Array], jax.Array]:
-    """Makes a compiled `render(splats, viewmats, Ks) -> colors [C, H, W, 3]` with values clipped to 0..1.
+) -> Callable[..., jax.Array]:
+    """Makes a compiled `render(splats, viewmats, Ks, lens=None) -> colors [C, H, W, 3]`, with values clipped to 0..1.
 
     Args:
       width: of the pictures, in pixels.
@@ -96,7 +100,7 @@ def make_renderer(
       >>> images = render(load_ply("scene.ply"), viewmats, Ks)
     """
 
-    def render(splats: Splats, viewmats: jax.Array, Ks: jax.Array) -> jax.Array:
+    def render(splats: Splats, viewmats: jax.Array, Ks: jax.Array, lens: Lens | None = None) -> jax.Array:
         output = render_splats(
             splats,
             viewmats,
@@ -106,6 +110,7 @@ def make_renderer(
             background=background,
             antialiased=antialiased,
             backend=backend,
+            lens=lens,
         )
         return jnp.clip(output.colors, 0.0, 1.0)
 

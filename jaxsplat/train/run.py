@@ -59,6 +59,7 @@ def train_capture(
     downscale: int = 1,
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
+    undistort: bool = True,
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
@@ -76,6 +77,7 @@ def train_capture(
       downscale: integer factor by which the photographs are shrunk.
       alpha: what their transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept. The result does not depend on it.
+      undistort: remove lens distortion from the photographs; otherwise splats are projected through the lens.
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.
@@ -92,10 +94,12 @@ def train_capture(
       >>> train_capture(Path("captures/fox"), Path("out"), TrainConfig(), downscale=2).evaluation.psnr
     """
     _check_folder(out, existing)
-    capture = load_capture(path, downscale=downscale, background=config.background, alpha=alpha, memory=memory)
+    capture = load_capture(
+        path, downscale=downscale, background=config.background, alpha=alpha, memory=memory, undistort=undistort
+    )
     background = (float(capture.background[0]), float(capture.background[1]), float(capture.background[2]))
     config = dataclasses.replace(config, background=background)
-    settings = _settings(path, downscale, alpha, config, capture)
+    settings = {**_settings(path, downscale, alpha, config, capture), "undistort": undistort}
     if existing == "resume":
         _check_same_run(out, settings)
     job = prepare(capture, config)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,6 +36,20 @@ def test_small_splats_are_evaluated_as_they_were_trained(tmp_path, antialiased):
     capture = captured(tmp_path, splats, antialiased=antialiased)
     assert evaluate(splats, capture, antialiased=antialiased).psnr > 50
     assert evaluate(splats, capture, antialiased=not antialiased).psnr < 40
+
+
+def test_photographs_are_compared_through_their_lens(tmp_path):
+    splats = random_splats(50)
+    capture = load_capture(write_capture(tmp_path / "c", k1=-0.2, p1=0.05), undistort=False)
+    cameras = capture.cameras
+    assert cameras.lens is not None
+    render = make_renderer(width=24, height=20)
+    lens = jax.tree.map(jnp.asarray, cameras.lens)
+    images = render(splats, jnp.asarray(cameras.viewmats), jnp.asarray(cameras.Ks), lens)
+    capture = dataclasses.replace(capture, images=np.round(np.asarray(images) * 255).astype(np.uint8))
+    assert evaluate(splats, capture).psnr > 55
+    straight = dataclasses.replace(capture, cameras=cameras._replace(lens=None))
+    assert evaluate(splats, straight).psnr < 40
 
 
 def test_psnr_is_that_of_the_picture(tmp_path):

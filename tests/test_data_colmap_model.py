@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxsplat.data.colmap_model import camera, parameter_count
-from jaxsplat.data.lens import Lens, distort, radius_on_sensor
+from jaxsplat.data.undistort import PINHOLE, distort
 from jaxsplat.io.files import InputError
 
 RAYS = np.array([[0.3, -0.2], [0.0, 0.0], [-0.7, 0.5]])
@@ -47,24 +47,7 @@ def test_rays_fall_where_colmap_puts_them(number, name):
     assert by_number is not None and by_number == by_name
     K = by_number.intrinsics(64, 48)
     np.testing.assert_allclose(distort(RAYS, by_number.lens) @ K[:2, :2].T + K[:2, 2], expected, atol=1e-6)
-    assert by_number.lens.is_pinhole == name.endswith("PINHOLE")
-
-
-@pytest.mark.parametrize(
-    "lens",
-    [
-        Lens("equidistant", radial=(0.1, -0.2, 0.03, 0.004)),
-        Lens(radial=(0.1, 0.2, 0.0, 0.0), divisor=(0.3, 0.1, 0.0)),
-        Lens("field_of_view", bend=(1.1, 0.0)),
-        Lens("division", bend=(-0.3, 0.0)),
-        Lens("unified", bend=(0.6, 1.1)),
-    ],
-)
-def test_the_radial_part_alone_is_the_lens_without_the_rest(lens):
-    radius = np.linspace(0.0, 1.5, 7)
-    np.testing.assert_allclose(
-        radius_on_sensor(radius, lens), distort(radius[:, None] * [[0.6, 0.8]], lens) @ [0.6, 0.8]
-    )
+    assert (by_number.lens == PINHOLE) == name.endswith("PINHOLE")
 
 
 def test_values_that_are_not_finite_make_no_camera():
