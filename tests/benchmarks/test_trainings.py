@@ -71,6 +71,7 @@ def test_a_case_spoils_the_pictures_to_learn_from_and_keeps_the_others_true(tmp_
     before, after = load_capture(clean), load_capture(spoilt)
     differs = np.array([bool((a != b).any()) for a, b in zip(before.images, after.images, strict=True)])
     assert (differs == ~before.held_out).all()
+    assert after.masks is not None
     hidden = [~np.asarray(mask) for mask in after.masks]
     assert all((np.asarray(b) == a)[~h].all() for a, b, h in zip(before.images, after.images, hidden, strict=True))
     assert hidden[1].sum() == 900
