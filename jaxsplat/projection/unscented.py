@@ -11,7 +11,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -172,8 +171,7 @@ def _screen(
     u, v, seen, depth = _positions(points, camera, settings, shutter)
     across, down, whole = _moments(u, v, seen)
     if transform.margin is not None:
-        framed = [_in_picture(*place, settings, transform.margin) & ok for *place, ok in zip(u, v, seen, strict=True)]
-        whole &= functools.reduce(jnp.logical_or, framed)
+        whole &= jnp.any(_in_picture(u, v, settings, transform.margin) & seen, axis=0)
     scale = 1 / spread
     vectors = [(x * scale, y * scale) for x, y in zip(across, down, strict=True)]
     shift = tuple(_sum(part[3:]) * scale * scale for part in (across, down))
@@ -188,9 +186,7 @@ def _screen(
     return Screen(mean, whole, depth, u[0] + shift[0], v[0] + shift[1], a, b, c, det, compensation(before, det))
 
 
-def _moments(
-    u: Sequence[jax.Array], v: Sequence[jax.Array], seen: Sequence[jax.Array]
-) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
     """Of each axis, half the difference of the two offsets, then half their sum; and whether the splat can be drawn."""
     whole = seen[0]
     parts: tuple[list[jax.Array], list[jax.Array]] = ([], [])
@@ -208,24 +204,23 @@ def _moments(
 
 def _positions(
     points: Sequence[Vector], camera: Camera, settings: Settings, shutter: Shutter | None
-) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array], jax.Array]:
-    """Pixel positions of points, whether they are seen, and the depth of the first.
-
-    One after the other, not along an axis: within one loop of XLA, what several results need is then computed once.
-    """
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Pixel positions [7, ..., C, N] of points, whether they are seen, and the depth of the first."""
     model = model_of(camera, settings)
-    founds: Sequence[Any] = [True] * len(points)
-    if shutter is not None:
-        times, founds = _times(points, camera, settings, shutter)
-        assert camera.motion is not None
-        points = [camera.motion.later(point, time) for point, time in zip(points, times, strict=True)]
-    u, v, seen, depths = [], [], [], []
-    for (x, y, z), found in zip(points, founds, strict=True):
-        depths.append(model.depth(x, y, z))
-        across, down, shown = _project(model, (x, y, z), camera.k)
-        u.append(across)
-        v.append(down)
-        seen.append(shown & found & (depths[-1] > settings.near))
+
+    def position(point: Vector) -> tuple[jax.Array, ...]:
+        found: jax.Array | bool = True
+        if shutter is not None:
+            point, found = _at_its_time(point, camera, settings, shutter)
+        x, y, z = point
+        depth = model.depth(x, y, z)
+        u, v, shown = _project(model, point, camera.k)
+        return u, v, shown & found & (depth > settings.near), depth
+
+    shape = jnp.broadcast_shapes(points[0][0].shape, camera.usable.shape)
+    stacked = tuple(jnp.stack([jnp.broadcast_to(point[i], shape) for point in points]) for i in range(3))
+    # A loop: fused with what follows, every point would be projected again for each of its uses.
+    u, v, seen, depths = lax.map(position, stacked)
     return u, v, seen, depths[0]
 
 
@@ -238,18 +233,13 @@ def _project(model: Model, point: Vector, k: Intrinsics) -> tuple[jax.Array, jax
     return *model.project(x, y, z, k), seen
 
 
-def _times(
-    points: Sequence[Vector], camera: Camera, settings: Settings, shutter: Shutter
-) -> tuple[jax.Array, jax.Array]:
-    """When the line of each point is read, 0 to 1, and whether that time was found: [7, ..., C, N]."""
-    shape = jnp.broadcast_shapes(points[0][0].shape, camera.usable.shape)
-    stacked = tuple(jnp.stack([jnp.broadcast_to(point[i], shape) for point in points]) for i in range(3))
-    camera = jax.tree.map(lambda x: x[None] if jnp.ndim(x) else x, camera)
+def _at_its_time(point: Vector, camera: Camera, settings: Settings, shutter: Shutter) -> tuple[Vector, jax.Array]:
+    """A point in the coordinates of the camera when its line is read, and whether that time was found."""
     model, moving = model_of(camera, settings), camera.motion
     assert moving is not None
 
     def residual(time: jax.Array) -> jax.Array:
-        u, v, _ = _project(model, moving.later(stacked, time), camera.k)
+        u, v, _ = _project(model, moving.later(point, time), camera.k)
         # Outside the picture the camera stands still.
         return time - jnp.clip(shutter.time(u, v, settings.width, settings.height), 0, 1)
 
@@ -260,9 +250,9 @@ def _times(
 
         return lax.fori_loop(0, _SHUTTER_STEPS, newton, time)
 
-    start = jnp.full_like(stacked[0], 0.5)
+    start = jnp.full_like(point[0], 0.5)
     time = lax.custom_root(residual, start, solve, lambda linear, right: right / linear(jnp.ones_like(right)))
-    return time, jnp.abs(lax.stop_gradient(residual(time))) < _LATE
+    return moving.later(point, time), jnp.abs(lax.stop_gradient(residual(time))) < _LATE
 
 
 def _in_picture(u: jax.Array, v: jax.Array, settings: Settings, margin: float) -> jax.Array:

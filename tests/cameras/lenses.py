@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from jaxsplat import Lens
@@ -60,9 +58,3 @@ def expected(points: np.ndarray, lens: Lens) -> np.ndarray:
         ],
         -1,
     )
-
-
-def as_arrays(lens: Lens, dtype: type = np.float64) -> Lens:
-    """The lens with arrays [n] for its coefficients."""
-    fields = {f.name: getattr(lens, f.name) for f in dataclasses.fields(lens) if f.name != "projection"}
-    return dataclasses.replace(lens, **{name: np.asarray(v, dtype) for name, v in fields.items() if len(v)})

@@ -110,6 +110,6 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="Ks must have shape"):
         cameras.camera_rays(view, K, width=5, height=4)
     with pytest.raises(ValueError, match=r"shutter.viewmats_end must have shape \[..., C, 4, 4\] with C = 1"):
-        cameras.camera_rays(view, K[None], width=5, height=4, shutter=Shutter(jnp.eye(4)[None][[0, 0]]))
+        cameras.camera_rays(view, K[None], width=5, height=4, shutter=Shutter(jnp.stack([jnp.eye(4)] * 2)))
     with pytest.raises(ValueError, match="shutter.direction must be one of 'top_to_bottom'.*got 'down'"):
         cameras.camera_rays(view, K[None], width=5, height=4, shutter=Shutter(view, "down"))  # pyright: ignore
