@@ -83,9 +83,9 @@ struct CanonicalSpace {
   }
 };
 
-// dL = -v_g . dg and so on, where dg = W d(origin - mean) + dW (origin - mean); the sums over rays of dL/dW become
-// -M W^-T with the symmetric matrix M of the moments. That is M_kk / s_k for a scale, and for a small rotation about a
-// splat's own axes the products of M with differences of the ratios of scales, exactly zero for a ball.
+// dL/dmean = A^T v, and the sum over the rays of dL/dW is -M W^-T with the symmetric matrix M of the moments. So
+// dL/ds_k = M_kk / s_k, and for a small rotation about a splat's own axes dL is M_ij times a difference of ratios of
+// scales, exactly zero for a ball: nothing cancels.
 inline WorldGaussianGradient EvaluateVjp(const MomentsWorld& s, const CanonicalSpace& space, const float* scale,
                                          float opacity) {
   WorldGaussianGradient result;
