@@ -94,8 +94,8 @@ def main() -> None:
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     for case in CASES:
-        scaled = (max(1, round(n * arguments.scale)) for n in (case.images, case.splats))
-        found[case.name] = measure(Case(case.name, *scaled, *case[3:]))
+        images, splats = (max(1, round(n * arguments.scale)) for n in (case.images, case.splats))
+        found[case.name] = measure(case._replace(images=images, splats=splats))
         result = {"device": jax.devices()[0].device_kind, "scale": arguments.scale, "ms": found}
         arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(f"{jax.devices()[0].device_kind}, ms\n{'':28}{'forward':>12}{'+ backward':>12}{'step':>12}")
