@@ -61,6 +61,9 @@ def main() -> int:
     if arguments.update:
         RECORD.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         return 0
+    if not RECORD.exists():
+        print("nothing is on record; --update writes it")
+        return 1
     wrong = regressions(found, json.loads(RECORD.read_text(encoding="utf-8")))
     print("\n".join(wrong) or "as on record")
     return int(bool(wrong))
