@@ -1,7 +1,7 @@
 """What the CUDA kernels cost, read off their machine code where there is no GPU: a gate against spills and growth.
 
 `python -m benchmarks.sass` compiles each `.cu` file with nvcc and fails where a kernel spills, or grew beyond the
-margin over the table on record; `--update` puts what it finds on record. Without nvcc or `nvdisasm` and `cuobjdump` (of the
+margin over the table on record; `--update` puts what it finds on record. Without nvcc, nvdisasm or cuobjdump (of the
 toolkit, or of the packages nvidia-cuda-nvdisasm and nvidia-cuda-cuobjdump) it says so and checks nothing.
 
 The figures bound nothing in time: there is no model of caches, conflicts or divergence.
@@ -61,6 +61,9 @@ def main() -> int:
     if arguments.update:
         RECORD.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         return 0
+    if not RECORD.exists():
+        print("nothing is on record; --update writes it")
+        return 1
     wrong = regressions(found, json.loads(RECORD.read_text(encoding="utf-8")))
     print("\n".join(wrong) or "as on record")
     return int(bool(wrong))

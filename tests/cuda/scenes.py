@@ -1,6 +1,6 @@
 """Scenes that reach every part of the CUDA kernels, rendered by them and by the kernels for the CPU.
 
-`python -m tests.cuda.scenes LIBRARY [SIZE]` exits with 1 where they differ, or where the emulator finds a fault.
+`python -m tests.cuda.scenes LIBRARY|gpu [small]` exits with 1 where they differ, or where the emulator finds a fault.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,14 +107,15 @@ def differences(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> list[s
     return wrong
 
 
-def compare(render: Callable[[Scene], dict[str, jax.Array]], small: bool) -> list[str]:
-    """Renders all scenes by the emulated kernels. Returns what went wrong."""
+def compare(on_device: Callable[[], AbstractContextManager[Any]], small: bool) -> list[str]:
+    """Renders all scenes on the CPU, and under `on_device`. Returns what went wrong."""
     wrong = []
     for name, scene in scenes(small):
-        want = jax.block_until_ready(results(scene))
+        with jax.default_device(jax.devices("cpu")[0]):
+            want = jax.block_until_ready(results(scene))
         try:
-            with emulated.emulated():
-                got = jax.block_until_ready(render(scene))
+            with on_device():
+                got = jax.block_until_ready(results(scene))
         except (ValueError, jax.errors.JaxRuntimeError) as error:
             wrong.append(f"{name}: {error}")
             continue
@@ -140,8 +142,12 @@ def run(library: Path, size: str, settings: dict[str, str]) -> subprocess.Comple
 
 def main() -> int:
     """Compares; the second argument "small" leaves out what the race detector need not see."""
-    emulated.register(Path(sys.argv[1]))
-    wrong = compare(results, small="small" in sys.argv[2:])
+    small = "small" in sys.argv[2:]
+    if sys.argv[1] == "gpu":
+        wrong = compare(lambda: jax.default_device(jax.devices("gpu")[0]), small)
+    else:
+        emulated.register(Path(sys.argv[1]))
+        wrong = compare(emulated.emulated, small)
     print("\n".join(wrong) or "equal")
     return int(bool(wrong))
 
