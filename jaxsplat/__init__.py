@@ -40,6 +40,7 @@ from jaxsplat.shading import interpolate_vertex_attributes as interpolate_vertex
 from jaxsplat.shading import light_points as light_points
 from jaxsplat.shading import sample_texture as sample_texture
 from jaxsplat.shading import soft_silhouette as soft_silhouette
+from jaxsplat.shading import texture_levels as texture_levels
 from jaxsplat.shading import vertex_normals as vertex_normals
 from jaxsplat.tiles import intersect_tiles as intersect_tiles
 from jaxsplat.types import Blend as Blend

@@ -43,7 +43,11 @@ def interpolate_vertex_attributes(fragments: Fragments, face_attributes: jax.Arr
 
 
 def sample_texture(
-    texture: jax.Array, uvs: jax.Array, *, mode: Literal["bilinear", "nearest"] = "bilinear"
+    texture: jax.Array,
+    uvs: jax.Array,
+    *,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+    levels: jax.Array | None = None,
 ) -> jax.Array:
     """Reads a texture, as OBJ files and PyTorch3D mean it: (0, 0) is the middle of its lower left texel.
 
@@ -51,9 +55,11 @@ def sample_texture(
       texture: [TH, TW, D], its first row on top.
       uvs: [..., 2] from 0 to 1, to the right and up; beyond, the nearest texel of the border.
       mode: "bilinear" or "nearest".
+      levels: [...] from `texture_levels`: reads smaller copies of the texture, each the mean of 2x2 texels of the one
+        before it, and blends the two next to the level (Williams 1983, Pyramidal parametrics). With "bilinear" only.
 
     Returns:
-      [..., D]. Gradients reach the texture, and with "bilinear" the coordinates.
+      [..., D]. Gradients reach the texture, and with "bilinear" coordinates and levels.
 
     Raises:
       ValueError: for shapes or settings that do not fit.
@@ -62,24 +68,94 @@ def sample_texture(
       >>> sample_texture(jnp.arange(4.0).reshape(2, 2, 1), jnp.array([0.5, 0.0]))
       Array([2.5], dtype=float32)
     """
-    _check.shapes("sample_texture", texture=(texture, "TH TW D"), uvs=(uvs, "... 2"))
-    _check.floating("sample_texture", texture=texture, uvs=uvs)
+    _check.shapes("sample_texture", texture=(texture, "TH TW D"), uvs=(uvs, "... 2"), levels=(levels, "..."))
+    _check.floating("sample_texture", texture=texture, uvs=uvs, levels=levels)
     _check.choice("sample_texture", "mode", mode, ("bilinear", "nearest"))
-    height, width, channels = texture.shape
+    if levels is not None and mode == "nearest":
+        raise ValueError('sample_texture: levels must be None with mode "nearest".')
+    height, width, _ = texture.shape
     x = jnp.clip(uvs[..., 0], 0, 1) * (width - 1)
     y = (1 - jnp.clip(uvs[..., 1], 0, 1)) * (height - 1)
-    table = texture.reshape(-1, channels)
+    if mode == "nearest":
+        return texture[jnp.round(y).astype(jnp.int32), jnp.round(x).astype(jnp.int32)]
+    if levels is None:
+        return _bilinear([texture], jnp.zeros(x.shape, jnp.int32), x, y)
+    pyramid = [texture]
+    while max(pyramid[-1].shape[:2]) > 1:
+        pyramid.append(_halved(pyramid[-1]))
+    levels = jnp.clip(levels, 0, len(pyramid) - 1)
+    finer = jnp.minimum(jnp.floor(levels).astype(jnp.int32), max(len(pyramid) - 2, 0))
+    coarser = jnp.minimum(finer + 1, len(pyramid) - 1)
+    part = (levels - finer)[..., None]
+    return _bilinear(pyramid, finer, x, y) * (1 - part) + _bilinear(pyramid, coarser, x, y) * part
+
+
+def _halved(texture: jax.Array) -> jax.Array:
+    """Means of 2x2 texels; a last odd row or column counts twice."""
+    height, width, channels = texture.shape
+    even = jnp.pad(texture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    return jnp.mean(even.reshape(-(-height // 2), 2, -(-width // 2), 2, channels), (1, 3))
+
+
+def _bilinear(pyramid: list[jax.Array], level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Reads one level of a pyramid for each pair of coordinates, which are those of the middles of level 0's texels."""
+    sizes = jnp.array([texture.shape[:2] for texture in pyramid])
+    begins = jnp.cumulative_sum(sizes[:, 0] * sizes[:, 1], include_initial=True)[:-1]
+    table = jnp.concatenate([texture.reshape(-1, texture.shape[-1]) for texture in pyramid])
+    height, width, begin = sizes[level, 0], sizes[level, 1], begins[level]
+    scale = jnp.exp2(level.astype(x.dtype))
+    x = jnp.clip((x + 0.5) / scale - 0.5, 0, width - 1)
+    y = jnp.clip((y + 0.5) / scale - 0.5, 0, height - 1)
 
     def texel(column: jax.Array, row: jax.Array) -> jax.Array:
-        return table[jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)]
+        return table[begin + jnp.minimum(row, height - 1) * width + jnp.minimum(column, width - 1)]
 
-    if mode == "nearest":
-        return texel(jnp.round(x).astype(jnp.int32), jnp.round(y).astype(jnp.int32))
     left, top = jnp.floor(x).astype(jnp.int32), jnp.floor(y).astype(jnp.int32)
     right, down = (x - left)[..., None], (y - top)[..., None]
     upper = texel(left, top) * (1 - right) + texel(left + 1, top) * right
     lower = texel(left, top + 1) * (1 - right) + texel(left + 1, top + 1) * right
     return upper * (1 - down) + lower * down
+
+
+def texture_levels(fragments: Fragments, uvs: jax.Array, texture: jax.Array) -> jax.Array:
+    """How small a copy of a texture shows each pixel without aliasing: log2 of the texels from pixel to pixel, from 0.
+
+    By differences: the longest step in the texture to those of the four neighbouring pixels that show the same face in
+    the same slot. A face that has no two neighbouring pixels is read from the texture itself.
+
+    Args:
+      fragments: from `rasterize_meshes`.
+      uvs: [..., H, W, K, 2] texture coordinates interpolated at the fragments.
+      texture: [TH, TW, D].
+
+    Returns:
+      [..., H, W, K] levels for `sample_texture`. Gradients reach the coordinates.
+
+    Raises:
+      ValueError: for shapes that do not fit.
+
+    Example:
+      >>> levels = texture_levels(fragments, uvs, texture)
+      >>> colors = sample_texture(texture, uvs, levels=levels)
+    """
+    faces = fragments.pix_to_face
+    _check.shapes(
+        "texture_levels", **{"fragments.pix_to_face": (faces, "... H W K")}, uvs=(uvs, "... H W K 2"),
+        texture=(texture, "TH TW D"),
+    )  # fmt: skip
+    x, y = uvs[..., 0] * (texture.shape[1] - 1), uvs[..., 1] * (texture.shape[0] - 1)
+    longest = jnp.ones((), x.dtype)
+    for axis in (faces.ndim - 3, faces.ndim - 2):
+        before, after = (
+            [jax.lax.slice_in_dim(part, begin, part.shape[axis] - 1 + begin, axis=axis) for part in (faces, x, y)]
+            for begin in (0, 1)
+        )
+        same = (before[0] >= 0) & (before[0] == after[0])
+        squared = jnp.where(same, (after[1] - before[1]) ** 2 + (after[2] - before[2]) ** 2, 0)
+        for pad in ((0, 1), (1, 0)):
+            pads = [pad if k == axis else (0, 0) for k in range(faces.ndim)]
+            longest = jnp.maximum(jnp.pad(squared, pads), longest)
+    return 0.5 * jnp.log2(longest)
 
 
 def face_normals(face_verts: jax.Array) -> jax.Array:

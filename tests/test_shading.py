@@ -20,6 +20,7 @@ from jaxsplat import (
     rasterize_silhouettes,
     sample_texture,
     soft_silhouette,
+    texture_levels,
     vertex_normals,
 )
 from jaxsplat.io import load_image, load_mesh
@@ -133,6 +134,66 @@ def test_textures_meet_their_texels_and_their_gradients():
     with double_precision():
         uvs = jnp.asarray(np.random.default_rng(1).random((20, 2)))
         assert_gradients(sample_texture, [texture.astype(jnp.float64), uvs])
+
+
+def smaller_copies(texture):
+    """Means of the 2x2 texels that exist; of a last odd row or column there is one."""
+    copies = [texture]
+    while copies[-1].shape[:2] != (1, 1):
+        rows, columns = ([range(k, min(k + 2, n)) for k in range(0, n, 2)] for n in copies[-1].shape[:2])
+        copies.append(np.array([[np.mean([copies[-1][i, j] for i in r for j in c], 0) for c in columns] for r in rows]))
+    return copies
+
+
+def trilinear(texture, uv, level):
+    copies = smaller_copies(texture)
+    level = min(max(level, 0), len(copies) - 1)
+    total = np.zeros(texture.shape[2])
+    for k, copy in enumerate(copies):
+        height, width = copy.shape[:2]
+        x = (uv[0] * (texture.shape[1] - 1) + 0.5) / 2**k - 0.5
+        y = ((1 - uv[1]) * (texture.shape[0] - 1) + 0.5) / 2**k - 0.5
+        for i in range(height):
+            for j in range(width):
+                near = [max(0, 1 - abs(min(max(p, 0), n - 1) - q)) for p, q, n in ((x, j, width), (y, i, height))]
+                total += max(0, 1 - abs(level - k)) * near[0] * near[1] * copy[i, j]
+    return total
+
+
+def test_levels_blend_smaller_copies_of_the_texture_and_everything_has_a_gradient():
+    rng = np.random.default_rng(2)
+    texture, uvs, levels = rng.random((5, 6, 2)), rng.random((30, 2)), rng.uniform(-0.5, 3.5, 30)
+    expected = [trilinear(texture, uv, level) for uv, level in zip(uvs, levels, strict=True)]
+    with double_precision():
+        sample = jax.jit(lambda t, u, k: sample_texture(t, u, levels=k))
+        arguments = [jnp.asarray(x) for x in (texture, uvs, levels)]
+        np.testing.assert_allclose(sample(*arguments), expected, rtol=1e-12)
+        assert_gradients(sample, arguments)
+        plain = sample_texture(arguments[0], arguments[1])
+        np.testing.assert_allclose(sample(arguments[0], arguments[1], jnp.zeros(30)), plain, rtol=1e-12)
+
+
+def test_a_small_picture_of_a_checkerboard_is_grey_with_levels_and_aliases_without():
+    size, cells = 20, 64
+    board = jnp.asarray((np.indices((cells, cells)).sum(0) % 2)[..., None], jnp.float32)
+    corners = np.array([[0, 1], [1, 1], [1, 0], [0, 0]])  # as texture coordinates; rows go down
+    screen = np.concatenate([corners * [1, -1] * size + [0, size], np.full((4, 1), 2)], 1)
+    faces = np.array([[0, 1, 2], [0, 2, 3]])
+    fragments = rasterize_meshes(jnp.asarray(screen, jnp.float32), jnp.asarray(faces), width=size, height=size)
+
+    @jax.jit
+    def pictures(board):
+        uvs = interpolate_vertex_attributes(fragments, jnp.asarray(corners[faces], jnp.float32))
+        levels = texture_levels(fragments, uvs, board)
+        return levels, sample_texture(board, uvs, levels=levels), sample_texture(board, uvs)
+
+    levels, smooth, rough = pictures(board)
+    # From pixel to pixel 63 / 20 texels: the first smaller copy is grey.
+    np.testing.assert_allclose(levels, np.log2((cells - 1) / size), atol=1e-4)
+    np.testing.assert_allclose(smooth, 0.5, atol=1e-6)
+    assert np.std(rough) > 0.1
+    with pytest.raises(ValueError, match='levels must be None with mode "nearest"'):
+        sample_texture(board, jnp.zeros((3, 2)), mode="nearest", levels=jnp.zeros(3))
 
 
 def test_softmax_blending_is_the_formula_and_tends_to_the_hard_picture():
