@@ -5,6 +5,8 @@ Zwicker et al., "EWA Splatting", 2002.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -30,6 +32,8 @@ from jaxsplat.projection.splats import (
     stack,
 )
 from jaxsplat.types import Backend, Projected
+
+_NAME = "project_gaussians"
 
 
 def project_gaussians(
@@ -102,29 +106,68 @@ def project_gaussians(
       >>> project_gaussians(one, jnp.eye(4)[:1], one, jnp.eye(4)[None], K, width=8, height=8).depths
       Array([[1.]], dtype=float32)
     """
-    name = "project_gaussians"
     planes = near_plane, far_plane
-    sizes = check_inputs(name, means, quats, scales, covars, opacities, viewmats, Ks, planes)
-    _check.positive_int(name, width=width, height=height)
-    _check.choice(name, "backend", backend, ("auto", "native", "reference"))
+    check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
+    _check.positive_int(_NAME, width=width, height=height)
+    _check.choice(_NAME, "backend", backend, ("auto", "native", "reference"))
     if covars is None and camera_model == "pinhole" and backend != "reference":
         gaussians = jnp.asarray(means), jnp.asarray(quats), jnp.asarray(scales)
         matrices = jnp.asarray(viewmats), jnp.asarray(Ks)
         opacities = None if opacities is None else jnp.asarray(opacities)
         if _ffi.takes(*gaussians, *matrices, *(() if opacities is None else (opacities,))):
             rule = ewa_kernel.Settings(width, height, antialiased, alpha_min)
-            return ewa_kernel.project(gaussians, opacities, *matrices, (*planes, eps2d, radius_clip), rule)
+            limits = *planes, eps2d, radius_clip
+            return ewa_kernel.project(gaussians, opacities, *matrices, limits, rule, _as_kernel)
+    settings = _Settings(eps2d, radius_clip, width, height, camera_model, antialiased, alpha_min)
+    return _project(means, quats, scales, covars, opacities, viewmats, Ks, planes, settings)
+
+
+class _Settings(NamedTuple):
+    eps2d: Any
+    radius_clip: Any
+    width: int
+    height: int
+    camera_model: AnyCameraModel
+    antialiased: bool
+    alpha_min: float
+
+
+def _project(
+    means: Any,
+    quats: Any,
+    scales: Any,
+    covars: Any,
+    opacities: Any,
+    viewmats: Any,
+    Ks: Any,
+    planes: Any,
+    given: _Settings,
+) -> Projected:
+    """Plain JAX."""
+    sizes = check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
     rank = len(sizes["..."]) + 2
     splats = split_splats(means, quats, scales, covars, opacities, rank)
-    camera, named = split_camera(name, viewmats, Ks, camera_model, None, sizes)
-    near, far = (per_camera(plane, rank) for plane in planes)
-    settings = Settings(eps2d, near, far, radius_clip, width, height, named, antialiased, alpha_min)
+    camera, named = split_camera(_NAME, viewmats, Ks, given.camera_model, None, sizes)
+    near, far, eps2d, radius_clip = (per_camera(limit, rank) for limit in (*planes, given.eps2d, given.radius_clip))
+    settings = Settings(
+        eps2d, near, far, radius_clip, given.width, given.height, named, given.antialiased, given.alpha_min
+    )
     # Culled rows are found first and replaced by harmless ones: a select after the fact would leave 0 * inf = NaN in
     # the gradients.
     plain = _screen(*lax.stop_gradient((splats, camera)), settings, visible=None)
     visible, radii = find_visible(plain, splats, camera, settings)
     screen = _screen(splats, camera, settings, visible)
     return stack(screen, visible, radii, (*sizes["..."], sizes["C"], sizes["N"]))
+
+
+def _as_kernel(
+    rule: ewa_kernel.Settings, means: Any, quats: Any, scales: Any, opacities: Any, viewmats: Any, Ks: Any, limits: Any
+) -> Projected:
+    """What the kernel computes."""
+    near, far, eps2d, radius_clip = (limits[..., i] for i in range(4))
+    settings = _Settings(eps2d, radius_clip, rule.width, rule.height, "pinhole", rule.antialiased, rule.alpha_min)
+    opacities = opacities if opacities.shape[-1] else None
+    return _project(means, quats, scales, None, opacities, viewmats, Ks, (near, far), settings)
 
 
 def _screen(splats: Splats, camera: Camera, settings: Settings, visible: jax.Array | None) -> Screen:

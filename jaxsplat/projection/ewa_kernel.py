@@ -6,6 +6,7 @@ The same mathematics as in `ewa.py`, which XLA turns into several passes with ma
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -51,6 +52,7 @@ def project(
     Ks: jax.Array,
     limits: tuple[Any, Any, Any, Any],
     settings: Settings,
+    plain: Callable[..., Projected],
 ) -> Projected:
     """Projects by the kernel; arguments and results as of `project_gaussians`, all in float32.
 
@@ -61,6 +63,7 @@ def project(
       Ks: [..., C, 3, 3].
       limits: near plane and far plane, scalars or [..., C]; eps2d and radius_clip, scalars.
       settings: what is static.
+      plain: settings and operands -> the same in plain JAX, for platforms that have no kernel.
 
     Returns:
       The splats on the screen.
@@ -70,43 +73,62 @@ def project(
     shape = np.broadcast_shapes((cameras,), *(column.shape for column in columns))
     table = jnp.stack([jnp.broadcast_to(column, shape) for column in columns], axis=-1)
     operands = [*splats, jnp.zeros((0,), jnp.float32) if opacities is None else opacities, viewmats, Ks, table]
-    results: Any = _call(settings, tuple(_ffi.vary_alike(operands)))
-    means2d, conics, depths, radii, compensations = results
-    return Projected(means2d=means2d, conics=conics, depths=depths, radii=radii, compensations=compensations)
+    return _call(settings, plain, tuple(_ffi.vary_alike(operands)))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _call(settings: Settings, operands: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    rows = (operands[4].shape[-3], operands[0].shape[-2])
-    results = [((*rows, 2), jnp.float32), ((*rows, 3), jnp.float32), (rows, jnp.float32)]
-    results += [((*rows, 2), jnp.int32), (rows, jnp.float32)]
-    return tuple(_ffi.call("project_gaussians", operands, _RANKS, results, **settings.attributes()))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _call(settings: Settings, plain: Callable[..., Projected], operands: tuple[jax.Array, ...]) -> Projected:
+    def native(*operands: jax.Array) -> Projected:
+        rows = (operands[4].shape[-3], operands[0].shape[-2])
+        results = [((*rows, 2), jnp.float32), ((*rows, 3), jnp.float32), (rows, jnp.float32)]
+        results += [((*rows, 2), jnp.int32), (rows, jnp.float32)]
+        outputs = _ffi.call("project_gaussians", operands, _RANKS, results, **settings.attributes())
+        means2d, conics, depths, radii, compensations = outputs
+        return Projected(means2d=means2d, conics=conics, depths=depths, radii=radii, compensations=compensations)
+
+    return _ffi.by_platform(native, functools.partial(plain, settings), *operands)
 
 
-def _call_fwd(settings: Settings, operands: tuple[jax.Array, ...]) -> tuple[tuple[jax.Array, ...], Any]:
-    results: Any = _call(settings, operands)
-    return results, (operands, results[3])
+def _call_fwd(settings: Settings, plain: Any, operands: tuple[jax.Array, ...]) -> tuple[Projected, Any]:
+    projected: Any = _call(settings, plain, operands)
+    return projected, (operands, projected.radii)
 
 
-def _call_bwd(settings: Settings, saved: Any, v: tuple[Any, ...]) -> tuple[tuple[Any, ...]]:
+def _call_bwd(settings: Settings, plain: Any, saved: Any, v: Projected) -> tuple[tuple[Any, ...]]:
     operands, radii = saved
-    means, quats, scales, opacities, viewmats, Ks, limits = operands
-    v_means2d, v_conics, v_depths, _, v_compensations = v
+    cotangents = v.means2d, v.conics, v.depths, v.compensations
+    v_operands = _ffi.by_platform(
+        functools.partial(_native_gradient, settings),
+        functools.partial(_plain_gradient, settings, plain),
+        *_ffi.vary_alike([*cotangents, radii, *operands]),
+    )
+    return (tuple(v_operands),)
+
+
+def _native_gradient(settings: Settings, *arguments: jax.Array) -> list[jax.Array]:
+    cotangents, radii, operands = arguments[:4], arguments[4], arguments[5:]
+    means, quats, scales, opacities, viewmats, Ks, _ = operands
     own = [x.shape[-2:] for x in (means, quats, scales)] + [x.shape[-3:] for x in (viewmats, Ks)]
     results = [(shape, jnp.float32) for shape in (*own, viewmats.shape[-3:-2])]
-    *gradients, v_eps2d = _ffi.call(
+    v_means, v_quats, v_scales, v_viewmats, v_Ks, v_eps2d = _ffi.call(
         "project_gaussians_gradient",
-        (*operands, radii, v_means2d, v_conics, v_depths, v_compensations),
+        (*operands, radii, *cotangents),
         (*_RANKS, 3, 3, 3, 2, 2),
         results,
         **settings.attributes(),
     )
-    v_means, v_quats, v_scales, v_viewmats, v_Ks = (
-        sum_to(g, x.shape) for g, x in zip(gradients, (means, quats, scales, viewmats, Ks), strict=True)
-    )
     # Culling is not differentiated, so the other limits and the opacities have none.
     v_limits = jnp.zeros((*v_eps2d.shape, 4), jnp.float32).at[..., 2].set(v_eps2d)
-    return ((v_means, v_quats, v_scales, jnp.zeros_like(opacities), v_viewmats, v_Ks, sum_to(v_limits, limits.shape)),)
+    gradients = v_means, v_quats, v_scales, jnp.zeros_like(opacities), v_viewmats, v_Ks, v_limits
+    return [sum_to(g, x.shape) for g, x in zip(gradients, operands, strict=True)]
+
+
+def _plain_gradient(settings: Settings, plain: Any, *arguments: jax.Array) -> list[jax.Array]:
+    def floats(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        projected = plain(settings, *operands)
+        return projected.means2d, projected.conics, projected.depths, projected.compensations
+
+    return list(jax.vjp(floats, *arguments[5:])[1](tuple(arguments[:4])))
 
 
 _call.defvjp(_call_fwd, _call_bwd)

@@ -9,8 +9,18 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from jaxsplat import Blend, ScreenProbe, intersect_tiles, losses, optim, rasterize_gaussians_3d, spherical_harmonics
+from jaxsplat import (
+    Blend,
+    ScreenProbe,
+    intersect_tiles,
+    losses,
+    optim,
+    project_gaussians,
+    rasterize_gaussians_3d,
+    spherical_harmonics,
+)
 from jaxsplat.types import Splats
+from tests.scenes import random_scene
 from tests.splats2d import random_splats
 
 SIZE = {"width": 20, "height": 17}
@@ -103,3 +113,16 @@ def test_a_training_step_for_cuda_calls_only_kernels_that_cuda_has():
     floats = tuple(SPLATS[:4])
     ours = [t for t in targets(lowered(step, floats, optax.adam(1e-2).init(floats))) if t.startswith("jaxsplat")]
     assert {t.split(".")[-1] for t in ours} == {"rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_backward"}
+
+
+def test_projection_takes_its_plain_form():
+    scene = random_scene(4, cameras=2)
+
+    def total(means, viewmats, limit):
+        projected = project_gaussians(
+            means, scene.quats, scene.scales, viewmats, scene.Ks, width=20, height=17, eps2d=limit
+        )
+        return projected.means2d.sum() + projected.conics.sum()
+
+    text = lowered(jax.value_and_grad(total, (0, 1, 2)), scene.means, scene.viewmats, jnp.float32(0.3))
+    assert targets(text) == []
