@@ -13,8 +13,8 @@ from jaxsplat.strategy import MCMC
 from jaxsplat.train import Batch, TrainConfig, init_state, keep_freed_memory, make_train_step
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
-config = TrainConfig(strategy=MCMC(cap=80_000))
-points = jax.random.uniform(jax.random.key(0), (80_000, 3), minval=-1, maxval=1)
+config = TrainConfig(strategy=MCMC(cap=200_000))
+points = jax.random.uniform(jax.random.key(0), (200_000, 3), minval=-1, maxval=1)
 state = init_state(config, points, (points + 1) / 2)
 K = jnp.array([[[80.0, 0, 32], [0, 80, 24], [0, 0, 1]]])
 batch = Batch(jnp.zeros((1, 48, 64, 3)), jnp.eye(4).at[2, 3].set(3.0)[None], K)
