@@ -2,10 +2,13 @@
 #   on    build it, for every architecture below, or fail;
 #   off   do not;
 #   auto  build it for the GPU of this machine, if there are a GPU and a working compiler.
-if(DEFINED ENV{JAXSPLAT_CUDA} AND NOT DEFINED JAXSPLAT_CUDA)
-  set(JAXSPLAT_CUDA "$ENV{JAXSPLAT_CUDA}")
+if(NOT DEFINED JAXSPLAT_CUDA)
+  if(DEFINED ENV{JAXSPLAT_CUDA})
+    set(JAXSPLAT_CUDA "$ENV{JAXSPLAT_CUDA}")
+  else()
+    set(JAXSPLAT_CUDA "auto")
+  endif()
 endif()
-set(JAXSPLAT_CUDA "auto" CACHE STRING "Whether to build the module for CUDA devices: auto, on or off")
 string(TOLOWER "${JAXSPLAT_CUDA}" JAXSPLAT_CUDA_MODE)
 if(NOT JAXSPLAT_CUDA_MODE MATCHES "^(auto|on|off)$")
   message(FATAL_ERROR "JAXSPLAT_CUDA must be auto, on or off, got '${JAXSPLAT_CUDA}'")
