@@ -82,4 +82,4 @@ def test_one_view_alone_leaves_a_wall_at_a_wrong_distance_and_points_move_it_to_
             state, _ = step(state, batch)
         return float(jnp.median(state.splats.means[:, 2]))
 
-    assert abs(distance(1.0) - 2.0) < 0.1 < abs(distance(0.0) - 2.0)
+    assert abs(distance(1.0) - 2.0) < 0.2 < abs(distance(0.0) - 2.0)
