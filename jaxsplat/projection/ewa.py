@@ -107,7 +107,7 @@ def project_gaussians(
       Array([[1.]], dtype=float32)
     """
     planes = near_plane, far_plane
-    check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
+    sizes = check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
     _check.positive_int(_NAME, width=width, height=height)
     _check.choice(_NAME, "backend", backend, ("auto", "native", "reference"))
     if covars is None and camera_model == "pinhole" and backend != "reference":
@@ -119,7 +119,7 @@ def project_gaussians(
             limits = *planes, eps2d, radius_clip
             return ewa_kernel.project(gaussians, opacities, *matrices, limits, rule, _as_kernel)
     settings = _Settings(eps2d, radius_clip, width, height, camera_model, antialiased, alpha_min)
-    return _project(means, quats, scales, covars, opacities, viewmats, Ks, planes, settings)
+    return _project(means, quats, scales, covars, opacities, viewmats, Ks, planes, settings, sizes)
 
 
 class _Settings(NamedTuple):
@@ -142,9 +142,9 @@ def _project(
     Ks: Any,
     planes: Any,
     given: _Settings,
+    sizes: dict[str, Any],
 ) -> Projected:
     """Plain JAX."""
-    sizes = check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
     rank = len(sizes["..."]) + 2
     splats = split_splats(means, quats, scales, covars, opacities, rank)
     camera, named = split_camera(_NAME, viewmats, Ks, given.camera_model, None, sizes)
@@ -167,7 +167,9 @@ def _as_kernel(
     near, far, eps2d, radius_clip = (limits[..., i] for i in range(4))
     settings = _Settings(eps2d, radius_clip, rule.width, rule.height, "pinhole", rule.antialiased, rule.alpha_min)
     opacities = opacities if opacities.shape[-1] else None
-    return _project(means, quats, scales, None, opacities, viewmats, Ks, (near, far), settings)
+    planes = near, far
+    sizes = check_inputs(_NAME, means, quats, scales, None, opacities, viewmats, Ks, planes)
+    return _project(means, quats, scales, None, opacities, viewmats, Ks, planes, settings, sizes)
 
 
 def _screen(splats: Splats, camera: Camera, settings: Settings, visible: jax.Array | None) -> Screen:

@@ -103,4 +103,13 @@ ffi::Error Guard(const F& f) {
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
 
+// What every rasterizer of splats has: the side of a tile, and the blend rule.
+#define JAXSPLAT_BLEND()                 \
+  Attr<int64_t>("tile_size")             \
+      .Attr<double>("alpha_max")         \
+      .Attr<double>("alpha_min")         \
+      .Attr<double>("transmittance_min") \
+      .Attr<bool>("blend_last")          \
+      .Attr<int64_t>("max_contributors")
+
 #endif  // JAXSPLAT_FFI_OPERANDS_H_

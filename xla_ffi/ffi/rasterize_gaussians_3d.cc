@@ -281,13 +281,6 @@ namespace ffi = xla::ffi;
       .Arg<S32>()                \
       .Arg<S32>()                \
       .Arg<S32>()
-#define JAXSPLAT_BLEND()                 \
-  Attr<int64_t>("tile_size")             \
-      .Attr<double>("alpha_max")         \
-      .Attr<double>("alpha_min")         \
-      .Attr<double>("transmittance_min") \
-      .Attr<bool>("blend_last")          \
-      .Attr<int64_t>("max_contributors")
 
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
                  JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().JAXSPLAT_BLEND().Attr<bool>("keep"));

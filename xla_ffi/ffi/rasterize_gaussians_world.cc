@@ -174,17 +174,9 @@ namespace ffi = xla::ffi;
       .Arg<S32>()             \
       .Arg<S32>()             \
       .Arg<S32>()
-#define JAXSPLAT_SETTINGS()              \
-  Attr<int64_t>("tile_size")             \
-      .Attr<double>("alpha_max")         \
-      .Attr<double>("alpha_min")         \
-      .Attr<double>("transmittance_min") \
-      .Attr<bool>("blend_last")          \
-      .Attr<int64_t>("max_contributors") \
-      .Attr<bool>("hits")
 
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
-                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().Ret<F32>().JAXSPLAT_SETTINGS());
+                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().Ret<F32>().JAXSPLAT_BLEND().Attr<bool>("hits"));
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward,
                  JAXSPLAT_OPERANDS()
                      .Arg<F32>()
@@ -200,4 +192,5 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward
                      .Ret<F32>()
                      .Ret<F32>()
                      .Ret<F32>()
-                     .JAXSPLAT_SETTINGS());
+                     .JAXSPLAT_BLEND()
+                     .Attr<bool>("hits"));
