@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import Blend, rasterize_gaussians_3d
+from jaxsplat import Blend, _ffi, rasterize_gaussians_3d
 from tests import test_tiles as tiles
 from tests.cuda import emulated, scenes
+from tests.rasterize import test_bounded_lists as bounded
 from tests.rasterize import test_gaussians_3d as gaussians
 from tests.splats2d import random_splats
 
@@ -24,7 +25,7 @@ pytestmark = emulated.needs_emulator
 
 @pytest.fixture(scope="module", autouse=True)
 def library():
-    emulated.register(emulated.build("plain"))
+    return emulated.register(emulated.build("plain"))
 
 
 @pytest.fixture
@@ -147,6 +148,69 @@ def test_lists_of_the_rasterizer(everywhere, body):
 )
 def test_tile_lists(everywhere, body):
     body()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            functools.partial(bounded.test_the_nearest_splats_that_fit_are_drawn_and_all_are_counted, left_out)
+            for left_out in (-100_000, 0, 1, 40)
+        ),
+        bounded.test_a_capacity_of_one_shows_no_more_than_splats_that_touch_one_tile,
+        functools.partial(bounded.test_settings_are_those_of_lists_without_a_limit, {"tile_size": 20}),
+        bounded.test_each_image_of_a_batch_has_the_whole_capacity,
+        bounded.test_vmap_equals_the_batch,
+        functools.partial(bounded.test_no_intersections_show_the_background_and_count_zero, 0),
+        functools.partial(bounded.test_no_intersections_show_the_background_and_count_zero, 5),
+        bounded.test_given_lists_count_what_they_hold,
+    ],
+    ids=lambda body: getattr(body, "func", body).__name__.removeprefix("test_"),
+)
+def test_lists_of_a_fixed_capacity(everywhere, body):
+    """Also that they neither allocate nor read, and give the same when run again: the emulator sees to that."""
+    body()
+
+
+def test_lists_of_a_fixed_capacity_hold_the_same_splats_as_on_the_cpu():
+    splats = random_splats(60, **bounded.SIZE)
+    want = bounded.value_and_gradients(splats, max_intersections=70)[0]
+    with emulated.emulated():
+        got = bounded.value_and_gradients(splats, max_intersections=70)[0]
+    assert int(got.list_count) > 70
+    np.testing.assert_array_equal(got.list_count, want.list_count)
+    assert scenes.differences(got._asdict(), want._asdict()) == []
+
+
+@pytest.mark.parametrize(
+    ("n", "capacity", "settings"),
+    [
+        (30_000, 10, {}),
+        (5, 300_000, {}),
+        (5, 100_000, {"channels": 20}),
+        (5, 100_000, {"tile_size": 32}),
+    ],
+    ids=["splats", "entries", "wide entries", "entries of large tiles"],
+)
+def test_the_memory_set_aside_is_enough(everywhere, n, capacity, settings):
+    size = {"width": 16, "height": 12, **{k: v for k, v in settings.items() if k != "channels"}}
+    splats = random_splats(n, width=16, height=12, channels=settings.get("channels", 3), largest=1)
+    splats = splats._replace(radii=splats.radii.at[5:].set(0))
+    output, _ = bounded.value_and_gradients(splats, max_intersections=capacity, **size)
+    assert np.isfinite(output.colors).all()
+
+
+def test_too_little_memory_is_an_error_that_says_so(everywhere, monkeypatch):
+    monkeypatch.setattr(_ffi, "workspace_bytes", lambda images, **_: 50_000)
+    with pytest.raises(gaussians.KERNEL_ERROR, match="the workspace has no room for [0-9]+ more bytes"):
+        jax.block_until_ready(bounded.value_and_gradients(random_splats(20, **bounded.SIZE), max_intersections=5000))
+
+
+@pytest.mark.parametrize("target", emulated.TARGETS)
+def test_only_kernels_of_lists_of_a_fixed_capacity_may_become_part_of_a_cuda_graph(library, target):
+    graph_compatible = 1
+    traits = library.emulator_traits(getattr(library, f"jaxsplat_{target}"))
+    assert traits == (graph_compatible if target.endswith("_static") else 0)
 
 
 def test_tile_lists_are_those_of_the_cpu_bit_by_bit():

@@ -57,6 +57,8 @@ struct SplatBatch {
   bool given_lists = false;
   Batched<int32_t> ids, offsets, counts;
   int64_t capacity = 0;
+  // Of lists that are found, in each image: the farthest splats that do not fit are left out. 0: no limit.
+  int64_t most_entries = 0;
 };
 
 struct MaskBatch {

@@ -193,7 +193,7 @@ void Differentiate(Device& device, const TileArguments& a, bool general, const P
 void DifferentiateTiles(Device& device, TileArguments a, bool general, const PictureGradientBatch& gradient,
                         const SplatGradient& result) {
   const int64_t channels = a.batch.channels, size = a.lists.size * a.Parts();
-  const int stride = kMomentSlots + (channels <= kInlineChannels ? kInlineChannels : kWideChannels);
+  const int stride = SlotStride(kMomentSlots, channels);
   const Slots slots{device.Take<float>(size * stride), device.Take<uint8_t>(size), stride};
   a.first_channel = 0;
   if (channels <= kInlineChannels) {

@@ -109,6 +109,15 @@ __global__ void ImageEnds(Chunk chunk, int64_t size, const int64_t* ends, int64_
   if (i < chunk.count) image_ends[i] = size > 0 ? ends[(i + 1) * size - 1] : 0;
 }
 
+// Takes the entries of those rows away that end behind the limit of their image.
+__global__ void DropBeyond(Chunk chunk, int64_t size, int64_t most, const int64_t* ends, const int64_t* image_ends,
+                           int64_t* counts) {
+  const int64_t i = ThreadIndex();
+  if (i >= chunk.count * size) return;
+  const int64_t image = i / size, begin = image > 0 ? image_ends[image - 1] : 0;
+  if (ends[i] - begin > most) counts[i] = 0;
+}
+
 // The entries of each splat, splat by splat in their order.
 __global__ void EmitEntries(Extents extents, const uint32_t* order, const int64_t* ends, uint64_t* entries,
                             uint32_t* slots) {
@@ -250,6 +259,14 @@ void RefuseDamage(Device& device, const ImageGrid& grid, const SplatBatch& batch
   }
 }
 
+// The number of entries of all images, read by the host.
+int64_t ReadSize(Device& device, Chunk chunk, const int64_t* image_ends) {
+  std::vector<int64_t> ends(static_cast<size_t>(chunk.count));
+  device.Read(image_ends, chunk.count, ends.data());
+  for (size_t i = 0; i < ends.size(); ++i) CheckEntries(ends[i] - (i > 0 ? ends[i - 1] : 0));
+  return ends.back();
+}
+
 }  // namespace
 
 bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exact, const SplatBatch& batch,
@@ -270,15 +287,24 @@ bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exa
     InclusiveSum(device, rows, counts, ends);
   }
   LaunchEach(ImageEnds, chunk.count, device.stream(), chunk, batch.size, ends, image_ends);
-  std::vector<int64_t> host_ends(static_cast<size_t>(chunk.count));
-  device.Read(image_ends, chunk.count, host_ends.data());
-  for (size_t i = 0; i < host_ends.size(); ++i) CheckEntries(host_ends[i] - (i > 0 ? host_ends[i - 1] : 0));
-  const int64_t size = host_ends.back();
-  if (size > kEntriesInFlight && chunk.count > 1) return false;
+  int64_t size = chunk.count * batch.most_entries;
+  if (batch.most_entries > 0) {
+    auto* ends_that_fit = device.Take<int64_t>(rows);
+    if (rows > 0) {
+      LaunchEach(DropBeyond, rows, device.stream(), chunk, batch.size, batch.most_entries, ends, image_ends, counts);
+      InclusiveSum(device, rows, counts, ends_that_fit);
+    }
+    ends = ends_that_fit;
+  } else {
+    size = ReadSize(device, chunk, image_ends);
+    if (size > kEntriesInFlight && chunk.count > 1) return false;
+  }
   auto* entries = device.Take<uint64_t>(size);
   auto* slots = device.Take<uint32_t>(size);
   auto* ranges = device.Take<TileRange>(tiles);
   if (size > 0) {
+    // What no row fills is sorted behind the last tile.
+    if (batch.most_entries > 0) device.Fill(entries, 0xff, size);
     LaunchEach(EmitEntries, rows, device.stream(), extents, order, ends, entries, slots);
     SortPairs(device, size, 32, 32 + Bits(tiles), &entries, &slots);
   }

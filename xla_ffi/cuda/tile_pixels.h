@@ -8,6 +8,7 @@
 #include "core/constants.h"
 #include "cuda/batch.h"
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/tile_lists.h"
 #include "math/compositing.h"
 #include "math/gaussian_2d.h"
@@ -19,12 +20,6 @@ using namespace JAXSPLAT_ISA;
 inline constexpr int kWarp = 32;
 inline constexpr int kMostWarps = kThreads / kWarp;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// A block has a thread for each pixel of a tile, or of a part of it where the tile has more than kPartSide^2 pixels.
-inline constexpr int kPartSide = 16;
-
-// More channels than are stored in the splat are worked on in chunks of so many.
-inline constexpr int kWideChannels = 16;
 
 // What the kernels of both passes take.
 struct TileArguments {

@@ -16,10 +16,11 @@ struct Inputs {
   Operand<int32_t> radii, ids, offsets, counts;
   Operand<bool> masks;
   bool hits, given_lists;
+  int64_t most_entries;
 
   Inputs(const Images& result_images, int64_t tile_size, bool hits, F32 means_, F32 quats_, F32 scales_, F32 opacities_,
          F32 colors_, F32 normals_, F32 rays_, F32 means2d_, F32 conics_, F32 depths_, F32 limits_, S32 radii_,
-         Flags masks_, S32 gaussian_ids, S32 tile_offsets, S32 count)
+         Flags masks_, S32 gaussian_ids, S32 tile_offsets, S32 count, int64_t max_intersections)
       : images(result_images),
         means("means", means_.typed_data(), means_.dimensions(), 2, images),
         quats("quats", quats_.typed_data(), quats_.dimensions(), 2, images),
@@ -37,7 +38,8 @@ struct Inputs {
         offsets("tile_offsets", tile_offsets.typed_data(), tile_offsets.dimensions(), 1, images),
         counts("count", count.typed_data(), count.dimensions(), 0, images),
         masks("masks", masks_.typed_data(), masks_.dimensions(), 2, images),
-        hits(hits) {
+        hits(hits),
+        most_entries(max_intersections) {
     const int64_t n = means.dim(0), height = rays.dim(0), width = rays.dim(1);
     grid = {width, height, tile_size};
     given_lists = offsets.dim(0) > 0;
@@ -78,6 +80,7 @@ struct Inputs {
       s.conics = conics.At(image);
       s.depths = depths.At(image);
       s.radii = radii.At(image);
+      s.most_entries = most_entries;
       if (limits.size() > 0) s.depth_limits = limits.At(image);
     }
     return s;
@@ -88,12 +91,14 @@ struct Inputs {
 ffi::Error Forward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F32 opacities, F32 colors, F32 normals,
                    F32 rays, F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
                    S32 tile_offsets, S32 count, F32Result out_colors, F32Result out_transmittances,
-                   S32Result out_last_ids, F32Result out_hits, int64_t tile_size, double alpha_max, double alpha_min,
-                   double transmittance_min, bool blend_last, int64_t max_contributors, bool hits) {
+                   S32Result out_last_ids, S32Result out_list_count, F32Result out_hits, WorkspaceResult,
+                   int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                   int64_t max_contributors, int64_t max_intersections, bool hits) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(out_colors->dimensions(), 3), tile_size, hits, means, quats, scales, opacities, colors,
-                    normals, rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+                    normals, rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    max_intersections);
     const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors};
     ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
       const WorldSplats world = in.World(image);
@@ -101,7 +106,8 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F3
       RasterizeForward(
           inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), false,
           {out_colors->typed_data() + pixel * in.colors.dim(1), out_transmittances->typed_data() + pixel,
-           out_last_ids->typed_data() + pixel, hits ? out_hits->typed_data() + pixel * kHitChannels : nullptr});
+           out_last_ids->typed_data() + pixel, hits ? out_hits->typed_data() + pixel * kHitChannels : nullptr,
+           out_list_count->typed_data() + image});
     });
   });
 }
@@ -110,13 +116,14 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
                     F32 rays, F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
                     S32 tile_offsets, S32 count, F32 picture, F32 transmittances, F32 accumulated, F32 v_picture,
                     F32 v_transmittances, F32 v_accumulated, F32Result v_means, F32Result v_quats, F32Result v_scales,
-                    F32Result v_opacities, F32Result v_colors, F32Result v_normals, F32Result v_rays, int64_t tile_size,
-                    double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                    int64_t max_contributors, bool hits) {
+                    F32Result v_opacities, F32Result v_colors, F32Result v_normals, F32Result v_rays, WorkspaceResult,
+                    int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                    int64_t max_contributors, int64_t max_intersections, bool hits) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(v_means->dimensions(), 2), tile_size, hits, means, quats, scales, opacities, colors, normals,
-                    rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+                    rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    max_intersections);
     const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors};
     const int64_t channels = in.colors.dim(1), n = in.means.dim(0), height = in.grid.height, width = in.grid.width;
     const auto pixels = [&](const char* name, const F32& buffer, std::initializer_list<int64_t> dims) {
@@ -150,6 +157,7 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
 }  // namespace
 }  // namespace jaxsplat
 
+using jaxsplat::Bytes;
 using jaxsplat::F32;
 using jaxsplat::Flags;
 using jaxsplat::S32;
@@ -175,22 +183,33 @@ namespace ffi = xla::ffi;
       .Arg<S32>()             \
       .Arg<S32>()
 
-JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
-                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().Ret<F32>().JAXSPLAT_BLEND().Attr<bool>("hits"));
-JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward,
-                 JAXSPLAT_OPERANDS()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .JAXSPLAT_BLEND()
-                     .Attr<bool>("hits"));
+JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
+                  JAXSPLAT_OPERANDS()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<S32>()
+                      .Ret<S32>()
+                      .Ret<F32>()
+                      .Ret<Bytes>()
+                      .JAXSPLAT_BLEND()
+                      .Attr<int64_t>("max_intersections")
+                      .Attr<bool>("hits"));
+JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward,
+                  JAXSPLAT_OPERANDS()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<Bytes>()
+                      .JAXSPLAT_BLEND()
+                      .Attr<int64_t>("max_intersections")
+                      .Attr<bool>("hits"));
