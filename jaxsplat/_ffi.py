@@ -51,7 +51,7 @@ _TARGETS = (
     "rasterize_silhouettes_backward",
 )
 
-_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "intersect_tiles")
+_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "rasterize_gaussians_world", "intersect_tiles")
 """Functions whose kernels the CUDA module has. The targets have the same names on both platforms."""
 
 
@@ -66,7 +66,7 @@ def load() -> ctypes.CDLL:
     library = _open("_cpu.so")
     library.jaxsplat_isa.restype = ctypes.c_char_p
     library.jaxsplat_workspace_bytes.restype = ctypes.c_int64
-    library.jaxsplat_workspace_bytes.argtypes = [ctypes.c_int64] * 8
+    library.jaxsplat_workspace_bytes.argtypes = [ctypes.c_int64] * 9
     _register(library, _TARGETS, "cpu")
     return library
 
@@ -152,8 +152,9 @@ def by_platform(native: Callable[..., Any], plain: Callable[..., Any], *operands
 
 
 def workspace_bytes(
-    images: int, *, size: int, channels: int, width: int, height: int, tile_size: int, capacity: int, backward: bool
-) -> int:
+    images: int, *, size: int, channels: int, width: int, height: int, tile_size: int, capacity: int, backward: bool,
+    rays: bool,
+) -> int:  # fmt: skip
     """Memory that the rasterizer takes on a CUDA device for tile lists of a fixed capacity.
 
     Args:
@@ -165,11 +166,12 @@ def workspace_bytes(
       tile_size: side of a tile in pixels.
       capacity: room for intersections in each image.
       backward: whether for the backward pass.
+      rays: whether the splats are evaluated along rays.
 
     Returns:
       Bytes.
     """
-    return load().jaxsplat_workspace_bytes(images, size, channels, width, height, tile_size, capacity, backward)
+    return load().jaxsplat_workspace_bytes(images, size, channels, width, height, tile_size, capacity, backward, rays)
 
 
 def call(

@@ -18,6 +18,7 @@ from tests import test_tiles as tiles
 from tests.cuda import emulated, scenes
 from tests.rasterize import test_bounded_lists as bounded
 from tests.rasterize import test_gaussians_3d as gaussians
+from tests.rasterize import test_gaussians_world as worlds
 from tests.splats2d import random_splats
 
 pytestmark = emulated.needs_emulator
@@ -42,6 +43,20 @@ def on_device(monkeypatch):
 
     monkeypatch.setattr(gaussians, "render", choose(gaussians.render_eagerly))
     monkeypatch.setattr(gaussians, "gradients", choose(gaussians.gradients))
+
+
+@pytest.fixture
+def rays_on_device(monkeypatch):
+    """The same for the borrowed tests along rays."""
+    programs = {backend: functools.cache(worlds.compiled.__wrapped__) for backend in ("native", "reference")}
+    run_here = worlds.run
+
+    def run(arguments, depths, backend="native", **settings):
+        monkeypatch.setattr(worlds, "compiled", lambda _, items: programs[backend]("native", items))
+        with emulated.emulated() if backend == "native" else contextlib.nullcontext():
+            return run_here(arguments, depths, **settings)
+
+    monkeypatch.setattr(worlds, "run", run)
 
 
 @pytest.fixture
@@ -221,6 +236,51 @@ def test_tile_lists_are_those_of_the_cpu_bit_by_bit():
             got = tiles.intersect(splats, exact=exact, capacity=30_000)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            functools.partial(worlds.test_pictures_and_gradients_agree_with_the_reference, *case)
+            for case in ((1, False, False), (3, False, True), (3, True, False), (5, True, True), (40, True, False))
+        ),
+        functools.partial(worlds.test_blend_rules_that_the_ellipses_have, Blend(transmittance_min=0.2, blend_last=True)),
+        functools.partial(worlds.test_blend_rules_that_the_ellipses_have, Blend(max_contributors=2)),
+        functools.partial(worlds.test_any_tile_size_and_masks, 4),
+        functools.partial(worlds.test_any_tile_size_and_masks, 20),
+        worlds.test_depth_limit_hides_what_lies_behind,
+        worlds.test_given_lists_show_the_same_picture,
+        worlds.test_a_ball_is_hit_where_the_ray_comes_closest,
+        worlds.test_a_splat_behind_the_origin_adds_nothing,
+        functools.partial(worlds.test_a_pixel_without_a_ray_shows_the_background_and_has_no_gradient, (0.0,) * 6),
+        functools.partial(
+            worlds.test_a_pixel_without_a_ray_shows_the_background_and_has_no_gradient, (0, 0, 0, jnp.nan, 0, 1)
+        ),
+        worlds.test_opacity_one_along_the_axis_has_finite_gradients,
+        worlds.test_turning_a_ball_changes_nothing,
+        *(
+            functools.partial(worlds.test_a_row_that_is_not_finite_changes_nothing_else, field, jnp.nan)
+            for field in ("means", "quats", "scales", "opacities", "colors", "depths")
+        ),
+        functools.partial(worlds.test_a_row_without_a_shape_is_not_drawn, "quats"),
+        functools.partial(worlds.test_a_row_without_a_shape_is_not_drawn, "scales"),
+        worlds.test_no_splats_show_the_background,
+        worlds.test_gradients_of_other_arguments_are_the_same_whether_or_not_rays_have_one,
+        worlds.test_outlines_decide_where_a_splat_is_seen_in_blocks_of_four_pixels,
+        worlds.test_the_nearest_splats_that_fit_into_lists_of_a_fixed_capacity_are_drawn,
+    ],
+    ids=lambda body: getattr(body, "func", body).__name__.removeprefix("test_"),
+)
+def test_rasterizer_along_rays(rays_on_device, body):
+    body()
+
+
+@pytest.mark.parametrize(
+    "body", [worlds.test_golden_picture_and_every_gradient, worlds.test_vmap_equals_a_loop_and_so_does_its_gradient]
+)
+def test_rasterizer_along_rays_by_itself(everywhere, body):
+    body()
 
 
 def test_gradient_of_vmap_is_vmap_of_gradient_with_shared_operands(everywhere):

@@ -73,7 +73,8 @@ add_library(_cuda MODULE
   cuda/tile_forward.cu
   cuda/tile_lists.cu
   ffi/module.cc
-  ffi/rasterize_gaussians_3d.cc)
+  ffi/rasterize_gaussians_3d.cc
+  ffi/rasterize_gaussians_world.cc)
 set_target_properties(_cuda PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -24,7 +24,7 @@ void ForEachListedChunk(Device& device, const ImageGrid& grid, const BlendRule& 
 }
 
 bool IsGeneral(const BlendRule& rule, const SplatBatch& splats) {
-  return rule.blend_last || rule.max_contributors > 0 || splats.depth_limits.data != nullptr;
+  return rule.blend_last || rule.max_contributors > 0 || splats.depth_limits.data != nullptr || splats.AlongRays();
 }
 
 __global__ void WriteIds(Chunk chunk, int64_t size, int64_t capacity, TileLists lists, int32_t* ids) {

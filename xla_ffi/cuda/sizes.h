@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "math/gaussian_2d.h"
+#include "math/gaussian_world.h"
 #include "ops/rasterize_gaussians_3d.h"
 
 namespace jaxsplat::cuda {
@@ -29,22 +30,28 @@ inline int64_t ImagesAtOnce(int64_t size, int64_t tiles, int64_t entries) {
   return std::max<int64_t>(1, std::min({by_rows, by_tiles, by_entries}));
 }
 
+// Floats of the moments in such a slot.
+inline constexpr int kScreenSlotMoments = sizeof(Moments2d) / sizeof(float), kRaySlotMoments = 13;
+
 // Floats of the gradient of one splat from one tile.
-inline int SlotStride(int64_t moments, int64_t channels) {
-  return static_cast<int>(moments) + (channels <= kInlineChannels ? kInlineChannels : kWideChannels);
+inline int SlotStride(int moments, int64_t channels) {
+  return moments + (channels <= kInlineChannels ? kInlineChannels : kWideChannels);
 }
 
 // Upper bound of the bytes that a call takes whose lists have at most `entries` entries an image. What is taken is
 // checked against it, so that too low a bound is an error, never damage.
 inline int64_t WorkspaceBytes(const ImageGrid& grid, int64_t images, int64_t size, int64_t entries, bool backward,
-                              int64_t slot_floats) {
+                              bool rays, int64_t channels) {
   // Splat, key and row (twice each, to sort them), what it touches, counts and sums of counts; key and slot, likewise.
-  constexpr int64_t kRow = sizeof(Gaussian2d) + 2 * (8 + 4) + 4 + 3 * 8, kEntry = 2 * (8 + 4), kTile = 8, kImage = 8;
+  constexpr int64_t kRow = sizeof(Gaussian2d) + 2 * (8 + 4) + 4 + 3 * 8, kEntry = 2 * (8 + 4), kTile = 8,
+                    kImage = 2 * 8;
   constexpr int64_t kSorting = 1, kSlack = int64_t{1} << 20;  // of CUB, an element and at least
+  const int64_t slot = SlotStride(rays ? kRaySlotMoments : kScreenSlotMoments, channels) * 4 + 1;
+  const int64_t world = rays ? sizeof(GaussianWorld) : 0;
   const int64_t at_once = std::min(images, ImagesAtOnce(size, grid.tiles(), entries));
   const int64_t side = (grid.tile_size + kPartSide - 1) / kPartSide, slots = backward ? side * side : 0;
-  return at_once * (size * (kRow + kSorting) + grid.tiles() * kTile + kImage +
-                    entries * (kEntry + kSorting + slots * (slot_floats * 4 + 1))) +
+  return at_once * (size * (kRow + world + kSorting) + grid.tiles() * kTile + kImage +
+                    entries * (kEntry + kSorting + slots * slot)) +
          kSlack;
 }
 

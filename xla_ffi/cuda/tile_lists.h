@@ -9,6 +9,7 @@
 #include "cuda/device.h"
 #include "cuda/sizes.h"
 #include "math/gaussian_2d.h"
+#include "math/gaussian_world.h"
 
 namespace jaxsplat::cuda {
 
@@ -21,6 +22,8 @@ struct TileRange {
 // have numbers, its slots, one after another.
 struct TileLists {
   const Gaussian2d* splats = nullptr;      // [rows]
+  const GaussianWorld* world = nullptr;    // [rows] along rays
+  const int64_t* anchors = nullptr;        // [images] the pixel whose ray starts at the anchor
   const uint64_t* entries = nullptr;       // by tile; the low 32 bits are the row
   const uint32_t* slots = nullptr;         // of each entry
   int64_t size = 0;                        // number of slots

@@ -70,14 +70,14 @@ struct TilePixel {
   }
 };
 
-// The pixel of a thread before the first splat.
+// The pixel of a thread before the first splat; one that sees nothing has ended before it begins.
 template <bool kGeneral>
-__device__ Composited<kGeneral> BeginPixel(const TileArguments& a, const TilePixel& me) {
+__device__ Composited<kGeneral> BeginPixel(const TileArguments& a, const TilePixel& me, bool sees) {
   if constexpr (kGeneral) {
-    const bool limited = me.inside && a.batch.depth_limits.data != nullptr;
-    return {Mask{me.inside}, Vec(limited ? a.batch.depth_limits.At(me.index)[me.pixel] : INFINITY)};
+    const bool limited = sees && a.batch.depth_limits.data != nullptr;
+    return {Mask{sees}, Vec(limited ? a.batch.depth_limits.At(me.index)[me.pixel] : INFINITY)};
   } else {
-    return Composited<kGeneral>(Mask{me.inside});
+    return Composited<kGeneral>(Mask{sees});
   }
 }
 

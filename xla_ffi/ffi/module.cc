@@ -18,9 +18,9 @@ JAXSPLAT_EXPORT const char* jaxsplat_isa() { return jaxsplat::BestKernels().name
 
 // Bytes that a CUDA device takes for tile lists of a fixed capacity.
 JAXSPLAT_EXPORT int64_t jaxsplat_workspace_bytes(int64_t images, int64_t size, int64_t channels, int64_t width,
-                                                 int64_t height, int64_t tile_size, int64_t capacity,
-                                                 int64_t backward) {
-  const int slot = jaxsplat::cuda::SlotStride(sizeof(jaxsplat::Moments2d) / sizeof(float), channels);
-  return jaxsplat::cuda::WorkspaceBytes({width, height, tile_size}, images, size, capacity, backward != 0, slot);
+                                                 int64_t height, int64_t tile_size, int64_t capacity, int64_t backward,
+                                                 int64_t rays) {
+  return jaxsplat::cuda::WorkspaceBytes({width, height, tile_size}, images, size, capacity, backward != 0, rays != 0,
+                                        channels);
 }
 #endif

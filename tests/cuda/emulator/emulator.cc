@@ -367,7 +367,8 @@ cudaError_t LaunchGrid(dim3 grid, dim3 threads, cudaStream_t stream, std::functi
 }  // namespace emulator
 
 cudaError_t cudaMalloc(void** data, size_t size) {
-  *data = std::malloc(size);
+  constexpr size_t kAlignment = 256;  // as on a device
+  *data = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   emulator::Poison(static_cast<char*>(*data), size);
   return cudaSuccess;
