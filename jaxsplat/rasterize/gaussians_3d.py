@@ -182,7 +182,8 @@ class Settings(NamedTuple):
         capacity = self.max_intersections
         bytes_of = functools.partial(
             _ffi.workspace_bytes, size=size, channels=channels, width=self.width, height=self.height,
-            tile_size=self.tile_size, capacity=capacity or 0, backward=target.endswith("backward"), rays="world" in target,
+            tile_size=self.tile_size, capacity=capacity or 0, backward=target.endswith("backward"),
+            rays="world" in target,
         )  # fmt: skip
         return _ffi.call(
             target if capacity is None else f"{target}_static", operands, ranks, results,
