@@ -12,6 +12,9 @@ from jaxsplat.cameras import camera_rays as camera_rays
 from jaxsplat.cameras import intrinsics_from_fov as intrinsics_from_fov
 from jaxsplat.cameras import look_at as look_at
 from jaxsplat.cameras import opencv_lens as opencv_lens
+from jaxsplat.gamma import encode_gamma as encode_gamma
+from jaxsplat.gamma import linearize_gamma as linearize_gamma
+from jaxsplat.gradients import clip_cotangent as clip_cotangent
 from jaxsplat.projection import Unscented as Unscented
 from jaxsplat.projection import project_gaussians as project_gaussians
 from jaxsplat.projection import project_outlines as project_outlines

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
-    {"_linalg", "_backend", "_index", "_linear", "_triangles"},
+    {"_linalg", "_backend", "_index", "_linear", "_triangles", "gamma", "gradients"},
     {"sh", "cameras", "reference", "reference_meshes", "reference_world", "losses", "lpips"},
     {"projection", "tiles", "rasterize", "shading"},
     {"rendering", "rendering_meshes"},
