@@ -24,7 +24,7 @@ LAYERS = (
     {"packing", "projection", "tiles", "rasterize", "shading"},
     {"rendering", "rendering_meshes"},
     {"strategy", "optim", "clamps"},
-    {"train", "viewer"},
+    {"train", "viewer", "fused"},
     {"nn"},
     {"cli"},
     {"__main__"},
