@@ -69,7 +69,7 @@ def composed(splats, factors, camera, target, background, config):
 
 # One compilation for most tests.
 BOUNDED = FusedConfig(
-    **SIZE, steps=50, keep_image=True, radius_scale=1.2, max_anisotropy=5.0, near_plane=2.8, scene_scale=1.5,
+    **SIZE, steps=50, keep_image=True, radius_scale=1.2, max_anisotropy=1.5, near_plane=2.8, scene_scale=1.5,
     ssim_window="uniform", ssim_c2=0.004,
     rates=LearningRates(means=1e-2), clamps=Clamps(means=Clamp(1e-4, 5e-3, -1.0, 1.0), logit_opacities=Clamp(high=1.0)),
 )  # fmt: skip
