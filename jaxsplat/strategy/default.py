@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxsplat import _linalg
 from jaxsplat.strategy.base import Fixed
-from jaxsplat.strategy.rows import Refined, finite, in_use, select, unused_rows
+from jaxsplat.strategy.rows import Refined, finite, in_use, roomy, select, unused_rows
 from jaxsplat.types import Splats
 
 _SPLIT_SHRINK = 1.6
@@ -24,9 +24,6 @@ _SPLIT_SHRINK = 1.6
 
 _RESET_FACTOR = 2.0
 """A reset lowers opacities to this many times `min_opacity`: still drawn (above 1/255), so that gradients remain."""
-
-_ROOM = 1.5
-"""Arrays grow by at least this factor: each size is compiled anew."""
 
 
 class Density(NamedTuple):
@@ -88,10 +85,11 @@ class Default(Fixed):
 
     observes: ClassVar[bool] = True
     grows: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     def capacity(self, points: int) -> int:
         """Half as many rows again as are needed."""
-        return min(self.cap, math.ceil(_ROOM * points))
+        return roomy(points, cap=self.cap)
 
     def init(self, rows: int) -> Density:
         """Nothing seen yet."""

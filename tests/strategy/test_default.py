@@ -12,9 +12,8 @@ from jaxsplat import ScreenProbe
 from jaxsplat.optim import splat_adam
 from jaxsplat.strategy import Default, Density
 from jaxsplat.strategy.default import observe, refine, reset_opacities
-from jaxsplat.strategy.rows import Refined
+from jaxsplat.strategy.rows import Refined, with_capacity
 from jaxsplat.train import render_splats
-from jaxsplat.train.state import with_capacity
 from tests.data import double_precision
 from tests.train.scenes import random_splats, trees_equal
 
