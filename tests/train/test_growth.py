@@ -17,8 +17,8 @@ from tests.train.scenes import trees_equal, write_capture
 
 # One refinement after step 8, one reset after step 7; all splats are pulled at.
 STRATEGY = Default(
-    cap=400, refine_start=0, refine_stop=0.7, refine_every=8, reset_every=7, grow_gradient=1e-7, grow_scale=0.15,
-    prune_scale=10.0,
+    cap=400, refine_start=0, refine_stop=0.7, refine_every=8, reset_every=0.5, reset_gap=1, recovery=0,
+    grow_gradient=1e-7, grow_scale=0.15, prune_scale=10.0,
 )  # fmt: skip
 CONFIG = TrainConfig(steps=14, sh_degree=0, initial_points=60, strategy=STRATEGY)
 # A refinement after every second step up to the tenth, until there are 100 splats: 72, 87, 100.
