@@ -19,13 +19,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
-    {"_linalg", "_backend", "_index", "_linear", "_triangles"},
-    {"sh", "cameras", "reference", "reference_meshes", "reference_world", "losses", "lpips"},
-    {"projection", "tiles", "rasterize", "shading"},
+    {"_linalg", "_backend", "_index", "_linear", "_triangles", "gamma", "gradients"},
+    {"sh", "initialization", "cameras", "reference", "reference_meshes", "reference_world", "losses", "lpips"},
+    {"packing", "projection", "tiles", "rasterize", "shading"},
     {"rendering", "rendering_meshes"},
-    {"strategy", "optim"},
-    {"train", "viewer"},
-    {"nn"},
+    {"strategy", "optim", "clamps", "nn"},
+    {"train", "viewer", "fused"},
     {"cli"},
     {"__main__"},
 )

@@ -6,7 +6,6 @@
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/constants.h"
 #include "cpu/kept_images.h"
@@ -54,34 +53,6 @@ void WriteBoxes(Pool* pool, const Splats2d& splats, TileRuns& runs) {
   });
 }
 
-// The runs of the nearest splats, as far as their entries fit into the limit.
-void WriteThoseThatFit(Pool* pool, const Splats2d& splats, const TileLists& lists, const TileRuns& all,
-                       TileRuns& fitting) {
-  const auto touched = [&](int64_t id) { return lists.slot_begin[id + 1] - lists.slot_begin[id]; };
-  std::vector<uint32_t> order;
-  for (int64_t id = 0; id < splats.size; ++id) {
-    if (touched(id) > 0) order.push_back(static_cast<uint32_t>(id));
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return DepthKey(splats.depths[a]) < DepthKey(splats.depths[b]); });
-  std::vector<uint8_t> fits(static_cast<size_t>(splats.size));
-  int64_t entries = 0;
-  for (const uint32_t id : order) {
-    entries += touched(id);
-    if (entries > splats.most_entries) break;
-    fits[id] = 1;
-  }
-  ParallelFor(pool, all.chunks.count, [&](int64_t chunk) {
-    RunWriter writer(fitting, chunk);
-    all.ForEach(chunk, [&](const TileRun& run) {
-      if (fits[run.id] == 0) return;
-      TileRun* const to = writer.Begin(1);
-      *to = run;
-      writer.End(to + 1);
-    });
-  });
-}
-
 PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
   PreparedImage image{};
   Scratch& result = image.scratch;
@@ -97,9 +68,8 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
     image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     image.list_count = image.lists.entries;
     if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
-      TileRuns fitting(scratch, grid, runs.chunks);
-      WriteThoseThatFit(pool, splats, image.lists, runs, fitting);
-      image.lists = BucketByTile(pool, result, scratch, fitting, splats.depths);
+      KeepNearest(scratch, image.lists, splats.depths, splats.most_entries, runs);
+      image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     }
   }
   return image;
