@@ -154,6 +154,10 @@ class Settings(NamedTuple):
             "max_contributors": int(self.blend.max_contributors),
         }
 
+    def backward_attributes(self) -> dict[str, Any]:
+        """Attributes of the call of the backward pass."""
+        return {**self.attributes(), "alpha_gradient_max": float(self.blend.alpha_gradient_max)}
+
 
 # Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, depth_limit, radii,
 # masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
@@ -220,7 +224,7 @@ def _backward(
         (*operands, picture, transmittances, v_picture, v_transmittances),
         (*_RANKS, 3, 2, 3, 2),
         results,
-        **settings.attributes(),
+        **settings.backward_attributes(),
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
     decide = [jnp.zeros_like(o) for o in operands[4:6]]  # depths and their limit

@@ -200,7 +200,7 @@ def _backward(
         (*operands, picture, transmittances, accumulated, v_picture, v_transmittances, v_accumulated),
         (*_RANKS, 3, 2, 3, 3, 2, 3),
         [(shape, jnp.float32) for shape in shapes],
-        **settings.attributes(),
+        **settings.backward_attributes(),
         hits=hits,
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients[:-1], operands, strict=False)]

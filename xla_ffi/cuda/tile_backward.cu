@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) BackwardTile(TileArguments a, Pictur
         const float* all = colors + g.id * all_channels;
         for (int64_t c = 0; hit.v && c < all_channels; ++c) color_dot = Fma(Vec(all[c]), Vec(v_colors[c]), color_dot);
       }
-      Vec m = CompositeVjp(step, alpha, color_dot, &behind);
+      Vec m = ClipAlphaGradient<kGeneral>(rule, alpha, CompositeVjp(step, alpha, color_dot, &behind));
       // Where the opacity is clamped, the geometry has no influence.
       m = Keep(raw <= alpha_max & Mask{geometry}, m);
       const Vec mx = m * e.dx, my = m * e.dy;

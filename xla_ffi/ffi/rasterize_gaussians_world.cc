@@ -112,12 +112,12 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
                     F32 v_transmittances, F32 v_accumulated, F32Result v_means, F32Result v_quats, F32Result v_scales,
                     F32Result v_opacities, F32Result v_colors, F32Result v_normals, F32Result v_rays, int64_t tile_size,
                     double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                    int64_t max_contributors, bool hits) {
+                    int64_t max_contributors, bool hits, double alpha_gradient_max) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(v_means->dimensions(), 2), tile_size, hits, means, quats, scales, opacities, colors, normals,
                     rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
-    const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors};
+    const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors, alpha_gradient_max};
     const int64_t channels = in.colors.dim(1), n = in.means.dim(0), height = in.grid.height, width = in.grid.width;
     const auto pixels = [&](const char* name, const F32& buffer, std::initializer_list<int64_t> dims) {
       Operand<float> operand(name, buffer.typed_data(), buffer.dimensions(), dims.size(), in.images);
@@ -193,4 +193,5 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward
                      .Ret<F32>()
                      .Ret<F32>()
                      .JAXSPLAT_BLEND()
-                     .Attr<bool>("hits"));
+                     .Attr<bool>("hits")
+                     .Attr<double>("alpha_gradient_max"));
