@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxsplat import _check
+from jaxsplat.initialization import splats_from_points
 from jaxsplat.rendering import rasterization
 from jaxsplat.sh import degree_of
-from jaxsplat.train.state import splats_from_points
 from jaxsplat.types import RenderOutput, SHCoeffs, Splats
 
 INITIAL_OPACITY = 0.1

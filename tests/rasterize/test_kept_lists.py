@@ -15,14 +15,15 @@ from tests.splats2d import random_splats
 WIDTH, HEIGHT = 45, 30
 
 
-@functools.partial(jax.jit, static_argnames=("width", "height"))
-def forward(splats, width=WIDTH, height=HEIGHT):
+@functools.partial(jax.jit, static_argnames=("width", "height", "most"))
+def forward(splats, width=WIDTH, height=HEIGHT, most=None):
     """The picture, and its pullback with what it remembers."""
 
     def picture(floats):
         output = rasterize_gaussians_3d(
-            *floats, depths=splats.depths, radii=splats.radii, width=width, height=height, backend="native"
-        )
+            *floats, depths=splats.depths, radii=splats.radii, width=width, height=height, backend="native",
+            max_intersections=most,
+        )  # fmt: skip
         return output.colors, output.alphas
 
     return jax.vjp(picture, tuple(splats[:4]))
@@ -94,6 +95,16 @@ def test_lists_kept_for_splats_that_differ_in_a_bit_are_not_taken(splats, field)
     forget()
     forward(splats)
     assert_same_bits(pull_back(pullback), truth)
+
+
+def test_lists_of_another_capacity_are_not_taken(splats):
+    truth, cut = (pull_back(forward(splats, most=most)[1]) for most in (None, 60))
+    assert (np.asarray(cut[3]) != np.asarray(truth[3])).any()
+    pullbacks = [forward(splats, most=most)[1] for most in (None, 60)]
+    forget()
+    for kept, pullback, expected in ((60, pullbacks[0], truth), (None, pullbacks[1], cut)):
+        forward(splats, most=kept)
+        assert_same_bits(pull_back(pullback), expected)
 
 
 def test_lists_of_another_image_size_are_not_taken(splats):

@@ -60,11 +60,17 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
   if (splats.lists.ids != nullptr) {
     image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, nullptr);
     image.lists = FromGivenLists(pool, result, splats.size, grid.tiles(), splats.lists);
+    image.list_count = splats.lists.count;
   } else {
     Scratch scratch;  // of what is not kept
     TileRuns runs(scratch, grid, ChunksOf(splats));
     image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, &runs);
     image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
+    image.list_count = image.lists.entries;
+    if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
+      KeepNearest(scratch, image.lists, splats.depths, splats.most_entries, runs);
+      image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
+    }
   }
   return image;
 }
@@ -238,6 +244,7 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
     Scratch local;
     BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
+  if (picture.list_count != nullptr) *picture.list_count = static_cast<int32_t>(prepared.list_count);
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
   }
