@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxsplat import _constants as const
 from jaxsplat import _linalg
+from jaxsplat.gradients import clip_alphas
 from jaxsplat.types import Blend, TileIntersections
 
 PAIRS_AT_ONCE = 2**20
@@ -365,7 +366,7 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, column: jax.Array, row:
     counted = candidate & (sigma >= 0) & (alpha >= blend.alpha_min)
     blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, _ = alphas(jnp.where(blended, dx, 0), jnp.where(blended, dy, 0))
-    alpha = jnp.where(blended, alpha, 0)
+    alpha = clip_alphas(jnp.where(blended, alpha, 0), blend)
     before, transmittance = transmittances(alpha)
     picture = jnp.einsum("mp,md->pd", alpha * before, layers.colors, precision=lax.Precision.HIGHEST)
     place = jnp.max(jnp.where(blended, jnp.arange(len(alpha))[:, None], -1), 0, initial=-1)

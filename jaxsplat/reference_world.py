@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxsplat import _constants as const
 from jaxsplat import _linalg
+from jaxsplat.gradients import clip_alphas
 from jaxsplat.reference import blended_layers, candidates, complete, over_images, over_pixels, transmittances
 from jaxsplat.types import Blend, TileIntersections
 
@@ -162,7 +163,7 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend:
     counted = candidate & (t > 0) & (alpha >= blend.alpha_min)
     blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, t = evaluate(blended)
-    alpha = jnp.where(blended, alpha, 0)
+    alpha = clip_alphas(jnp.where(blended, alpha, 0), blend)
     before, transmittance = transmittances(alpha)
     weight = alpha * before
     picture = jnp.einsum("mp,md->pd", weight, layers.colors, precision=lax.Precision.HIGHEST)
