@@ -75,7 +75,7 @@ FAULTS = (
           "if (ends[i] - begin > most + 1) counts[i] = 0;"),
     Fault("bounded lists: counted from the first image", LISTS, "if (ends[i] - begin > most)", "if (ends[i] > most)"),
     Fault("bounded lists: the count is that of those that fit", "rasterize_gaussians_3d.cu",
-          "INT32_MAX)));", "splats.most_entries > 0 ? splats.most_entries : INT32_MAX)));"),
+          "INT32_MAX)));", "batch.most_entries > 0 ? batch.most_entries : INT32_MAX)));"),
     Fault("rays: the anchor is the last pixel that sees", LISTS, "if (sees) atomicMin(&first, thread);",
           "if (sees) first = thread;"),
     Fault("rays: no barrier before the anchor is read", LISTS, "    break;\n  }\n  __syncthreads();\n",
