@@ -172,15 +172,21 @@ def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tu
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _rasterize(settings: Settings, hits: bool, operands: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    return _blend(settings, hits, operands, keep=False)
+
+
+def _blend(settings: Settings, hits: bool, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
+    """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[4].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
     results.append(((*(pixels if hits else (0, 0)), 4), jnp.float32))
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes(), hits=hits))
+    attributes = {**settings.attributes(), "hits": hits, "keep": keep}
+    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **attributes))
 
 
 def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     values = tuple(operand.value for operand in operands)
-    outputs: Any = _rasterize(settings, hits, values)
+    outputs = _blend(settings, hits, values, keep=True)
     # The gradient to the rays costs a third more: computed for those who ask.
     rays_move = () if operands[_FLOATS - 1].perturbed else None
     return outputs, (values, rays_move, outputs[0], outputs[1], outputs[3])

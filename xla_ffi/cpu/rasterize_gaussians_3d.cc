@@ -81,10 +81,10 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
   return image;
 }
 
-// A fingerprint costs less than lists, but only those that are found here, on the screen alone, are kept.
+// A fingerprint costs less than lists, but only those that are found here are kept.
 std::optional<Fingerprint> FingerprintIf(bool keep, Pool* pool, const ImageGrid& grid, const BlendRule& blend,
                                          const Splats2d& splats) {
-  if (!keep || splats.lists.ids != nullptr || splats.world != nullptr) return std::nullopt;
+  if (!keep || splats.lists.ids != nullptr) return std::nullopt;
   return FingerprintOf(pool, grid, blend.alpha_min, splats);
 }
 

@@ -1,6 +1,7 @@
 // XLA calls of the rasterizer of 3D Gaussians along rays.
 #include <cstdint>
 
+#include "cpu/kept_images.h"
 #include "cpu/rasterize_gaussians_3d.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
@@ -89,7 +90,7 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F3
                    F32 rays, F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
                    S32 tile_offsets, S32 count, F32Result out_colors, F32Result out_transmittances,
                    S32Result out_last_ids, F32Result out_hits, int64_t tile_size, double alpha_max, double alpha_min,
-                   double transmittance_min, bool blend_last, int64_t max_contributors, bool hits) {
+                   double transmittance_min, bool blend_last, int64_t max_contributors, bool hits, bool keep) {
   return Guard([&] {
     XlaPool pool(threads);
     const Inputs in(Images(out_colors->dimensions(), 3), tile_size, hits, means, quats, scales, opacities, colors,
@@ -99,7 +100,7 @@ ffi::Error Forward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F3
       const WorldSplats world = in.World(image);
       const int64_t pixel = image * in.pixels();
       RasterizeForward(
-          inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), false,
+          inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), keep && in.images.count() <= kMostKeptImages,
           {out_colors->typed_data() + pixel * in.colors.dim(1), out_transmittances->typed_data() + pixel,
            out_last_ids->typed_data() + pixel, hits ? out_hits->typed_data() + pixel * kHitChannels : nullptr});
     });
@@ -139,7 +140,7 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
                                    v_scales->typed_data() + s * 3, hits ? v_normals->typed_data() + s * 3 : nullptr,
                                    to_rays ? v_rays->typed_data() + image * in.pixels() * 6 : nullptr};
       RasterizeBackward(
-          inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), false,
+          inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), in.images.count() <= kMostKeptImages,
           {colors_out.At(image), t_out.At(image), v_colors_out.At(image), v_t_out.At(image),
            hits ? hits_out.At(image) : nullptr, hits ? v_hits_out.At(image) : nullptr},
           {nullptr, nullptr, v_colors->typed_data() + s * channels, v_opacities->typed_data() + s, nullptr, &gradient});
@@ -175,8 +176,10 @@ namespace ffi = xla::ffi;
       .Arg<S32>()             \
       .Arg<S32>()
 
-JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
-                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().Ret<F32>().JAXSPLAT_BLEND().Attr<bool>("hits"));
+JAXSPLAT_HANDLER(
+    jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
+    JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().Ret<F32>().JAXSPLAT_BLEND().Attr<bool>("hits").Attr<bool>(
+        "keep"));
 JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward,
                  JAXSPLAT_OPERANDS()
                      .Arg<F32>()
