@@ -31,6 +31,8 @@ _TARGETS = (
     "rasterize_gaussians_3d_backward",
     "rasterize_gaussians_world_forward",
     "rasterize_gaussians_world_backward",
+    "trace_contributors",
+    "trace_contributors_world",
     "intersect_tiles",
     "project_gaussians",
     "project_gaussians_gradient",

@@ -74,6 +74,31 @@ class TileIntersections(NamedTuple):
     count: jax.Array
 
 
+class Contributors(NamedTuple):
+    """The splats that each pixel blends, K of them listed; and what each splat adds to the image.
+
+    A weight is alpha times the transmittance in front: the part that a splat's color has in the pixel's.
+
+    Attributes:
+      counts: [..., H, W] int32, the true number of splats blended at each pixel; where it exceeds K, some are not
+        listed.
+      ids: [..., H, W, K] int32 indices of splats, -1 beyond the last.
+      alphas: [..., H, W, K] their opacities at the pixel, 0 beyond the last.
+      transmittances: [..., H, W, K] what the splats in front of each let pass, 0 beyond the last.
+      splat_weights: [..., N] sum of each splat's weights over the pixels of the image.
+      splat_counts: [..., N] int32, number of pixels that blend each splat.
+      colors: [..., H, W, K, D] their colors, 0 beyond the last; None where none were given.
+    """
+
+    counts: jax.Array
+    ids: jax.Array
+    alphas: jax.Array
+    transmittances: jax.Array
+    splat_weights: jax.Array
+    splat_counts: jax.Array
+    colors: jax.Array | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Blend:
     """The rule by which splats are composited, front to back. Static: a new value compiles anew.

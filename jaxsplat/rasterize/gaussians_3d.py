@@ -97,7 +97,8 @@ def rasterize_gaussians_3d(
       (480, 640, 3)
     """
     means2d, conics, colors, opacities = (jnp.asarray(a) for a in (means2d, conics, colors, opacities))
-    _check_arguments(
+    check_arguments(
+        _NAME,
         means2d,
         conics,
         colors,
@@ -129,9 +130,10 @@ def rasterize_gaussians_3d(
         )  # fmt: skip
     else:
         blended, transmittances, last_ids = _native(
-            means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
+            operands_of(means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks),
+            probe,
             Settings(width, height, tile_size, blend),
-        )  # fmt: skip
+        )
     return Rasterized(over_backgrounds(blended, transmittances, backgrounds), 1 - transmittances[..., None], last_ids)
 
 
@@ -157,10 +159,10 @@ class Settings(NamedTuple):
 
 # Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, depth_limit, radii,
 # masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 0)
+RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 0)
 
 
-def _native(
+def operands_of(
     means2d: jax.Array,
     conics: jax.Array,
     colors: jax.Array,
@@ -170,11 +172,10 @@ def _native(
     radii: jax.Array | None,
     tiles: TileIntersections | None,
     masks: jax.Array | None,
-    probe: ScreenProbe | None,
-    settings: Settings,
-) -> tuple[jax.Array, ...]:
+) -> list[jax.Array]:
+    """What the kernels take."""
     empty = jnp.zeros((0,), jnp.int32)
-    operands = [
+    return [
         *(a.astype(jnp.float32) for a in (means2d, conics, colors, opacities)),
         jnp.zeros((0,), jnp.float32) if depths is None else depths.astype(jnp.float32),
         jnp.zeros((0, 0), jnp.float32) if depth_limit is None else depth_limit.astype(jnp.float32),
@@ -182,6 +183,9 @@ def _native(
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
+
+
+def _native(operands: list[jax.Array], probe: ScreenProbe | None, settings: Settings) -> tuple[jax.Array, ...]:
     absgrad = None if probe is None or probe.absgrad is None else probe.absgrad.astype(jnp.float32)
     *operands, absgrad = _ffi.vary_alike([*operands, absgrad])
     return _rasterize(settings, tuple(operands), absgrad)
@@ -197,7 +201,7 @@ def _blend(settings: Settings, operands: tuple[jax.Array, ...], *, keep: bool) -
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **settings.attributes(), keep=keep))
+    return tuple(_ffi.call(f"{_NAME}_forward", operands, RANKS, results, **settings.attributes(), keep=keep))
 
 
 def _forward(
@@ -218,7 +222,7 @@ def _backward(
     *gradients, v_absgrad = _ffi.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, v_picture, v_transmittances),
-        (*_RANKS, 3, 2, 3, 2),
+        (*RANKS, 3, 2, 3, 2),
         results,
         **settings.attributes(),
     )
@@ -267,20 +271,21 @@ def list_specs(
     return specs
 
 
-def _check_arguments(
-    means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width, height,
-    tile_size, blend,
+def check_arguments(
+    name, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
+    height, tile_size, blend,
 ) -> None:  # fmt: skip
-    _check.positive_int(_NAME, width=width, height=height)
-    _check.tile_size(_NAME, tile_size)
+    """Raises unless the arguments of a function of that name fit."""
+    _check.positive_int(name, width=width, height=height)
+    _check.tile_size(name, tile_size)
     if tiles is None and (depths is None or radii is None):
-        raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
+        raise ValueError(f"{name}: give depths and radii, or tiles.")
     if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):
-        raise ValueError(f"{_NAME}: tiles replaces depths and radii; give one or the other.")
+        raise ValueError(f"{name}: tiles replaces depths and radii; give one or the other.")
     if depth_limit is not None and depths is None:
-        raise ValueError(f"{_NAME}: depth_limit needs depths, also where tiles is given.")
+        raise ValueError(f"{name}: depth_limit needs depths, also where tiles is given.")
     sizes = _check.shapes(
-        _NAME,
+        name,
         means2d=(means2d, "... N 2"),
         conics=(conics, "... N 3"),
         colors=(colors, "... N D"),
@@ -295,9 +300,9 @@ def _check_arguments(
             else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
         ),
     )
-    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
+    check_backgrounds(name, backgrounds, colors, len(sizes["..."]), width, height)
     _check.floating(
-        _NAME,
+        name,
         means2d=means2d,
         conics=conics,
         colors=colors,
@@ -306,8 +311,8 @@ def _check_arguments(
         backgrounds=backgrounds,
         depth_limit=depth_limit,
     )
-    _check.kind(_NAME, jnp.integer, radii=radii)
-    _check.kind(_NAME, jnp.bool_, masks=masks)
+    _check.kind(name, jnp.integer, radii=radii)
+    _check.kind(name, jnp.bool_, masks=masks)
     if colors.shape[-1] < 1:
-        raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")
-    _check.blend(_NAME, blend)
+        raise ValueError(f"{name}: colors must have at least one channel, got {list(colors.shape)}.")
+    _check.blend(name, blend)

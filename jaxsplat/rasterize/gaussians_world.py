@@ -105,7 +105,7 @@ def rasterize_gaussians_world(
     """
     floats = {"means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors, "rays": rays}
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
-    _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
+    check_arguments(_NAME, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
     if validate:
         _validate.finite(_NAME, **floats)
         if tiles is not None:
@@ -145,19 +145,20 @@ def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) ->
 # Number of own axes of the operands of the kernel: means, quats, scales, opacities, colors, normals, rays, means2d,
 # conics, depths, depth_limit, radii, masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty
 # array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 2, 1, 1, 0)
+RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 2, 1, 1, 0)
 _FLOATS = 7
 """Operands that have gradients."""
 
 
-def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
+def operands_of(floats, normals, extents, tiles, depth_limit, masks) -> list[jax.Array]:
+    """What the kernels take."""
     empty = jnp.zeros((0,), jnp.int32)
     bounds = (
         [jnp.zeros((0,) * rank, jnp.float32) for rank in (2, 2, 1)]
         if extents is None
         else [x.astype(jnp.float32) for x in (extents.means2d, extents.conics, extents.depths)]
     )
-    operands = [
+    return [
         *(floats[name].astype(jnp.float32) for name in ("means", "quats", "scales", "opacities", "colors")),
         jnp.zeros((0, 3), jnp.float32) if normals is None else normals.astype(jnp.float32),
         floats["rays"].astype(jnp.float32),
@@ -167,6 +168,10 @@ def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tu
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
+
+
+def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
+    operands = operands_of(floats, normals, extents, tiles, depth_limit, masks)
     return _rasterize(settings, normals is not None, tuple(_ffi.vary_alike(operands)))
 
 
@@ -181,7 +186,7 @@ def _blend(settings: Settings, hits: bool, operands: tuple[jax.Array, ...], *, k
     results = [((*pixels, operands[4].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
     results.append(((*(pixels if hits else (0, 0)), 4), jnp.float32))
     attributes = {**settings.attributes(), "hits": hits, "keep": keep}
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, _RANKS, results, **attributes))
+    return tuple(_ffi.call(f"{_NAME}_forward", operands, RANKS, results, **attributes))
 
 
 def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -204,7 +209,7 @@ def _backward(
     gradients = _ffi.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, accumulated, v_picture, v_transmittances, v_accumulated),
-        (*_RANKS, 3, 2, 3, 3, 2, 3),
+        (*RANKS, 3, 2, 3, 3, 2, 3),
         [(shape, jnp.float32) for shape in shapes],
         **settings.attributes(),
         hits=hits,
@@ -219,10 +224,11 @@ def _backward(
 _rasterize.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
-    _check.tile_size(_NAME, tile_size)
+def check_arguments(name, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
+    """Raises unless the arguments of a function of that name fit."""
+    _check.tile_size(name, tile_size)
     if (extents is None) == (tiles is None):
-        raise ValueError(f"{_NAME}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
+        raise ValueError(f"{name}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
     colors, rays = floats["colors"], floats["rays"]
     specs = {
         "means": "... N 3", "quats": "... N 4", "scales": "... N 3", "opacities": "... N", "colors": "... N D",
@@ -232,17 +238,17 @@ def _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, ti
     own = {"means2d": "... N 2", "conics": "... N 3", "depths": "... N", "radii": "... N 2", "compensations": "... N"}
     shapes: dict[str, Any] = {name: (floats[name], spec) for name, spec in specs.items()}
     shapes |= {name: (value, own[name.removeprefix("extents.")]) for name, value in bounds.items()}
-    _check.shapes(_NAME, rays=shapes["rays"])
+    _check.shapes(name, rays=shapes["rays"])
     height, width = rays.shape[-3:-1]
-    _check.positive_int(_NAME, **{"height of rays": height, "width of rays": width})
+    _check.positive_int(name, **{"height of rays": height, "width of rays": width})
     if depth_limit is not None and extents is None:
-        raise ValueError(f"{_NAME}: depth_limit needs the depths of extents, got tiles.")
+        raise ValueError(f"{name}: depth_limit needs the depths of extents, got tiles.")
     shapes |= {"depth_limit": (depth_limit, "... H W"), **list_specs(tiles, masks, width, height, tile_size)}
-    sizes = _check.shapes(_NAME, **shapes)
-    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
+    sizes = _check.shapes(name, **shapes)
+    check_backgrounds(name, backgrounds, colors, len(sizes["..."]), width, height)
     radii = bounds.pop("extents.radii", None)
-    _check.floating(_NAME, **floats, **bounds, backgrounds=backgrounds, depth_limit=depth_limit)
-    _check.kind(_NAME, jnp.integer, **{"extents.radii": radii})
+    _check.floating(name, **floats, **bounds, backgrounds=backgrounds, depth_limit=depth_limit)
+    _check.kind(name, jnp.integer, **{"extents.radii": radii})
     if colors.shape[-1] < 1:
-        raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")
-    _check.blend(_NAME, blend)
+        raise ValueError(f"{name}: colors must have at least one channel, got {list(colors.shape)}.")
+    _check.blend(name, blend)

@@ -288,6 +288,37 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   }
 }
 
+void TraceContributors(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
+                       const TileMask& mask, const Contributors& contributors) {
+  PreparedImage prepared = PrepareImage(pool, grid, blend, splats);
+  Scratch& scratch = prepared.scratch;
+  const TileLists& lists = prepared.lists;
+  const int64_t pixels = grid.width * grid.height, listed = pixels * contributors.most;
+  std::fill_n(contributors.counts, pixels, 0);
+  std::fill_n(contributors.ids, listed, -1);
+  std::fill_n(contributors.alphas, listed, 0.0f);
+  std::fill_n(contributors.transmittances, listed, 0.0f);
+  const TileTrace trace{contributors, scratch.Take<TraceSlot>(lists.entries)};
+  std::fill_n(trace.slots, lists.entries, TraceSlot{});
+  const Picture picture{nullptr, scratch.Take<float>(pixels), scratch.Take<int32_t>(pixels)};
+  ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
+    Scratch local;
+    TileJob job = MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(0));
+    job.channels = 0;
+    job.trace = &trace;
+    BestKernels().forward(job, picture);
+  });
+  for (int64_t i = 0; i < splats.size; ++i) {
+    TraceSlot sum{};
+    for (int64_t s = lists.slot_begin[i]; s < lists.slot_begin[i + 1]; ++s) {
+      sum.weight += trace.slots[s].weight;
+      sum.pixels += trace.slots[s].pixels;
+    }
+    contributors.splat_weights[i] = static_cast<float>(sum.weight);
+    contributors.splat_counts[i] = static_cast<int32_t>(sum.pixels);
+  }
+}
+
 void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output) {
   Scratch scratch;
   Splats2d splats{};

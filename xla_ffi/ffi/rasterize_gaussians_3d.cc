@@ -11,6 +11,7 @@
 #else
 #include "cpu/kept_images.h"
 #include "cpu/rasterize_gaussians_3d.h"
+#include "ffi/contributors.h"
 #endif
 
 namespace jaxsplat {
@@ -215,6 +216,24 @@ void RunIntersect(Executor& executor, const IntersectInputs& in, const Intersect
   });
 }
 
+ffi::Error Trace(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+                 S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, S32Result counts, S32Result ids,
+                 F32Result alphas, F32Result transmittances, F32Result splat_weights, S32Result splat_counts,
+                 int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                 int64_t max_contributors, bool by_weight) {
+  return Guard([&] {
+    ContributorResults results{counts, ids, alphas, transmittances, splat_weights, splat_counts};
+    const Dims pixels = counts->dimensions();
+    const int64_t picture[] = {pixels[pixels.size() - 2], pixels[pixels.size() - 1], colors.dimensions().back()};
+    const Inputs in(results.images(), Dims(picture, 3), tile_size,
+                    {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+    ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+      TraceContributors(inner, in.grid, in.blend, Splats(in, image), Mask(in, image), results.At(image, by_weight));
+    });
+  });
+}
+
 #endif
 
 ffi::Error Forward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
@@ -296,6 +315,9 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                      .Ret<F32>()
                      .Ret<F32>()
                      .JAXSPLAT_BLEND());
+#if !defined(JAXSPLAT_CUDA)
+JAXSPLAT_HANDLER(jaxsplat_trace_contributors, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
+#endif
 JAXSPLAT_HANDLER(jaxsplat_intersect_tiles, jaxsplat::Intersect,
                  ffi::Ffi::Bind()
                      .Ctx<jaxsplat::Executor>()

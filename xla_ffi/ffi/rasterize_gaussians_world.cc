@@ -3,6 +3,7 @@
 
 #include "cpu/kept_images.h"
 #include "cpu/rasterize_gaussians_3d.h"
+#include "ffi/contributors.h"
 #include "ffi/images.h"
 #include "ffi/operands.h"
 
@@ -148,6 +149,25 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
   });
 }
 
+ffi::Error Trace(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F32 opacities, F32 colors, F32 normals,
+                 F32 rays, F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
+                 S32 tile_offsets, S32 count, S32Result counts, S32Result ids, F32Result alphas,
+                 F32Result transmittances, F32Result splat_weights, S32Result splat_counts, int64_t tile_size,
+                 double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                 int64_t max_contributors, bool by_weight) {
+  return Guard([&] {
+    XlaPool pool(threads);
+    ContributorResults results{counts, ids, alphas, transmittances, splat_weights, splat_counts};
+    const Inputs in(results.images(), tile_size, false, means, quats, scales, opacities, colors, normals, rays, means2d,
+                    conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+    const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors};
+    ForEachImage(pool, in.images.count(), [&](Pool* inner, int64_t image) {
+      const WorldSplats world = in.World(image);
+      TraceContributors(inner, in.grid, blend, in.Splats(image, &world), in.Mask(image), results.At(image, by_weight));
+    });
+  });
+}
+
 }  // namespace
 }  // namespace jaxsplat
 
@@ -197,3 +217,4 @@ JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward
                      .Ret<F32>()
                      .JAXSPLAT_BLEND()
                      .Attr<bool>("hits"));
+JAXSPLAT_HANDLER(jaxsplat_trace_contributors_world, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());

@@ -1,0 +1,158 @@
+"""The readable truth of tile intersection, in plain jnp: every splat is tried against every tile."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsplat import _constants as const
+from jaxsplat import _linalg
+from jaxsplat.types import TileIntersections
+
+
+def intersect_tiles(
+    means2d: jax.Array,
+    radii: jax.Array,
+    depths: jax.Array,
+    *,
+    width: int,
+    height: int,
+    capacity: int,
+    conics: jax.Array | None = None,
+    opacities: jax.Array | None = None,
+    tile_size: int = const.TILE_SIZE,
+    sort: bool = True,
+    alpha_min: float = const.ALPHA_MIN,
+) -> TileIntersections:
+    """Lists the splats of every tile by trying each splat against each tile.
+
+    Where `count` exceeds the capacity, the lists hold the first intersections only and the offsets end at the capacity.
+
+    Args:
+      means2d: [..., N, 2] centres in pixels.
+      radii: [..., N, 2] or [..., N] half sizes in pixels; a splat with a zero one touches nothing.
+      depths: [..., N].
+      width: image width in pixels.
+      height: image height in pixels.
+      capacity: room for intersections per image.
+      conics: [..., N, 3]; with `opacities`, ellipses decide, not boxes.
+      opacities: [..., N].
+      tile_size: side of a tile in pixels.
+      sort: order a list by (depth, index), otherwise by index.
+      alpha_min: opacity at which an ellipse ends.
+
+    Returns:
+      `TileIntersections`.
+
+    Raises:
+      ValueError: if splats times tiles exceed what int32 can count.
+
+    Example:
+      >>> intersect_tiles(means2d, radii, depths, width=64, height=64, capacity=1000).count
+      Array(42, dtype=int32)
+    """
+    tiles = -(-width // tile_size) * -(-height // tile_size)
+    if means2d.shape[-2] * tiles >= 2**31:
+        raise ValueError(f"intersect_tiles: {means2d.shape[-2]} splats x {tiles} tiles exceed the reference's int32.")
+    if radii.ndim < means2d.ndim:
+        radii = jnp.stack([radii, radii], -1)
+    rectangles = _tile_rectangles(width, height, tile_size)
+
+    def image(operands: _Image) -> TileIntersections:
+        if conics is None or opacities is None:
+            touched = _box_touches(operands, rectangles)
+        else:
+            touched = _ellipse_touches(operands, rectangles, alpha_min)
+        touched &= jnp.all(operands.radii > 0, -1)[:, None]
+        order = jnp.argsort(operands.depths, stable=True) if sort else jnp.arange(len(touched))
+        (place,) = jnp.nonzero(touched[order].T.reshape(-1), size=capacity, fill_value=-1)
+        ids = jnp.where(place >= 0, order[place % max(len(touched), 1)], -1) if len(touched) else place
+        counts = jnp.cumsum(jnp.sum(touched, 0, dtype=jnp.int32), dtype=jnp.int32)
+        offsets = jnp.minimum(jnp.concatenate([jnp.zeros(1, jnp.int32), counts]), capacity)
+        return TileIntersections(
+            ids.astype(jnp.int32), offsets, jnp.sum(touched, 1, dtype=jnp.int32), jnp.sum(touched, dtype=jnp.int32)
+        )
+
+    operands = _Image(means2d, radii, depths, conics, opacities)
+    return over_images(image, lax.stop_gradient(operands), _RANKS)
+
+
+class _Image(NamedTuple):
+    """The arguments; inside `over_images` those of one image, without leading axes."""
+
+    means2d: jax.Array
+    radii: jax.Array
+    depths: jax.Array
+    conics: jax.Array | None
+    opacities: jax.Array | None
+
+
+_RANKS = (2, 2, 1, 2, 1)
+
+
+def over_images(function, operands, own_ranks):
+    """Calls the function once for each image, with the leading axes broadcast, and stacks its results.
+
+    The operands are a NamedTuple of arrays, of tuples of arrays, or None; `own_ranks` are their numbers of own axes.
+    """
+    leaves, structure = jax.tree.flatten(operands)
+    ranks = jax.tree.leaves([rank for operand, rank in zip(operands, own_ranks, strict=True) if operand is not None])
+    leading = jnp.broadcast_shapes(*(x.shape[: x.ndim - rank] for x, rank in zip(leaves, ranks, strict=True)))
+    images = math.prod(leading)
+
+    def flat(x: jax.Array, rank: int) -> jax.Array:
+        own = x.shape[x.ndim - rank :]
+        x = _linalg.lift(x, len(leading) + rank)
+        return jnp.broadcast_to(x, (*leading, *own)).reshape(images, *own)
+
+    flattened = structure.unflatten([flat(x, rank) for x, rank in zip(leaves, ranks, strict=True)])
+    results = lax.map(function, flattened)
+    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), results)
+
+
+class _Rectangles(NamedTuple):
+    """Corner pixels of tiles, [T], exclusive at the end."""
+
+    left: jax.Array
+    right: jax.Array
+    top: jax.Array
+    bottom: jax.Array
+
+
+def _tile_rectangles(width: int, height: int, tile_size: int) -> _Rectangles:
+    top, left = jnp.meshgrid(jnp.arange(0, height, tile_size), jnp.arange(0, width, tile_size), indexing="ij")
+    left, top = left.reshape(-1), top.reshape(-1)
+    return _Rectangles(left, jnp.minimum(left + tile_size, width), top, jnp.minimum(top + tile_size, height))
+
+
+def _box_touches(image: _Image, tiles: _Rectangles) -> jax.Array:
+    """Whether the box means2d +- radii overlaps each tile: [N, T]."""
+    (x, y), (rx, ry) = ((v[:, 0, None], v[:, 1, None]) for v in (image.means2d, image.radii))
+    left, right, top, bottom = (edge[None] for edge in tiles)
+    return (x + rx > left) & (x - rx < right) & (y + ry > top) & (y - ry < bottom)
+
+
+def _ellipse_touches(image: _Image, tiles: _Rectangles, alpha_min: float) -> jax.Array:
+    """Whether alpha_min is reached somewhere in the rectangle spanned by each tile's pixel centres: [N, T]."""
+    assert image.conics is not None and image.opacities is not None
+    a, b, c = (image.conics[:, k, None] for k in range(3))
+    x, y = image.means2d[:, 0, None], image.means2d[:, 1, None]
+    left, right, top, bottom = (edge[None].astype(a.dtype) for edge in tiles)
+    dx, dy = (left + 0.5 - x, right - 0.5 - x), (top + 0.5 - y, bottom - 0.5 - y)
+    limit = 2 * jnp.log(image.opacities / alpha_min)[:, None]
+    # The quadratic form is convex: its least value is at the centre if that is inside, else on an edge.
+    touched = (dx[0] <= 0) & (dx[1] >= 0) & (dy[0] <= 0) & (dy[1] >= 0)
+    points = [(edge, jnp.clip(-b * edge / c, *dy)) for edge in dx] + [
+        (jnp.clip(-b * edge / a, *dx), edge) for edge in dy
+    ]
+    for px, py in points:
+        form, size = a * px * px + c * py * py, 2 * b * px * py
+        # Never fewer than the pixels themselves would find with their rounding errors.
+        slack = 8 * float(jnp.finfo(a.dtype).eps) * (form + jnp.abs(size) + limit)
+        touched |= form + size <= limit + slack
+    drawable = (a > 0) & (a * c - b * b > 0) & jnp.isfinite(a + b + c + x + y)
+    return touched & drawable & (image.opacities >= alpha_min)[:, None] & jnp.isfinite(limit)
