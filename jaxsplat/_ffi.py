@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -28,9 +29,13 @@ _MALLOPT = {"arena_max": -8, "mmap_threshold": -3, "trim_threshold": -1}
 
 _TARGETS = (
     "rasterize_gaussians_3d_forward",
+    "rasterize_gaussians_3d_forward_static",
     "rasterize_gaussians_3d_backward",
+    "rasterize_gaussians_3d_backward_static",
     "rasterize_gaussians_world_forward",
+    "rasterize_gaussians_world_forward_static",
     "rasterize_gaussians_world_backward",
+    "rasterize_gaussians_world_backward_static",
     "trace_contributors",
     "trace_contributors_world",
     "intersect_tiles",
@@ -48,7 +53,7 @@ _TARGETS = (
     "rasterize_silhouettes_backward",
 )
 
-_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "intersect_tiles")
+_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "rasterize_gaussians_world", "intersect_tiles")
 """Functions whose kernels the CUDA module has. The targets have the same names on both platforms."""
 
 
@@ -62,6 +67,8 @@ def load() -> ctypes.CDLL:
     """
     library = _open("_cpu.so")
     library.jaxsplat_isa.restype = ctypes.c_char_p
+    library.jaxsplat_workspace_bytes.restype = ctypes.c_int64
+    library.jaxsplat_workspace_bytes.argtypes = [ctypes.c_int64] * 9
     _register(library, _TARGETS, "cpu")
     return library
 
@@ -146,11 +153,35 @@ def by_platform(native: Callable[..., Any], plain: Callable[..., Any], *operands
     return lax.platform_dependent(*operands, cpu=native, default=plain)
 
 
+def workspace_bytes(
+    images: int, *, size: int, channels: int, width: int, height: int, tile_size: int, capacity: int, backward: bool,
+    rays: bool,
+) -> int:  # fmt: skip
+    """Memory that the rasterizer takes on a CUDA device for tile lists of a fixed capacity.
+
+    Args:
+      images: number of images.
+      size: number of splats in each.
+      channels: of the colors.
+      width: image width in pixels.
+      height: image height in pixels.
+      tile_size: side of a tile in pixels.
+      capacity: room for intersections in each image.
+      backward: whether for the backward pass.
+      rays: whether the splats are evaluated along rays.
+
+    Returns:
+      Bytes.
+    """
+    return load().jaxsplat_workspace_bytes(images, size, channels, width, height, tile_size, capacity, backward, rays)
+
+
 def call(
     target: str,
     operands: Sequence[jax.Array],
     operand_ranks: Sequence[int],
     results: Sequence[tuple[tuple[int, ...], Any]],
+    workspace: Callable[[int], int] | None = None,
     **attributes: int | float | bool,
 ) -> list[jax.Array]:
     """Calls a kernel over any leading axes.
@@ -164,6 +195,7 @@ def call(
       operands: arrays.
       operand_ranks: number of own axes of each operand.
       results: (own shape, dtype) of each result; the leading axes are those that the operands broadcast to.
+      workspace: for a kernel with one more result, bytes for its own use: how many it needs for so many images.
       **attributes: static numbers.
 
     Returns:
@@ -182,8 +214,10 @@ def call(
             *(o.shape[: o.ndim - rank] for o, rank in zip(operands, operand_ranks, strict=True))
         )
         shapes = [jax.ShapeDtypeStruct((*leading, *shape), dtype) for shape, dtype in results]
+        if workspace is not None:
+            shapes.append(jax.ShapeDtypeStruct((workspace(math.prod(leading)),), np.uint8))
         outputs = jax.ffi.ffi_call(_PREFIX + target, shapes)(*operands, **attributes)
-        return [_vary_like(output, operands) for output in outputs]
+        return [_vary_like(output, operands) for output in outputs[: len(results)]]
 
     @run.def_vmap
     def _(axis_size: int, in_batched: Sequence[bool], *operands: jax.Array) -> tuple[list[jax.Array], list[bool]]:

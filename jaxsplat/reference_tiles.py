@@ -81,6 +81,44 @@ def intersect_tiles(
     return over_images(image, lax.stop_gradient(operands), _RANKS)
 
 
+def limit_lists(
+    means2d: jax.Array, conics: jax.Array, opacities: jax.Array, depths: jax.Array, radii: jax.Array, *, width: int,
+    height: int, tile_size: int, alpha_min: float, capacity: int | None,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """Leaves the splats out that do not fit into tile lists of a fixed capacity.
+
+    Args:
+      means2d: [..., N, 2] centres in pixels.
+      conics: [..., N, 3] upper triangles of the inverse 2D covariances.
+      opacities: [..., N].
+      depths: [..., N]; the nearest splats stay.
+      radii: [..., N, 2], zero where a splat is left out.
+      width: image width in pixels.
+      height: image height in pixels.
+      tile_size: side of a tile in pixels.
+      alpha_min: opacity at which an ellipse ends.
+      capacity: room for intersections per image, or None.
+
+    Returns:
+      The radii, zero too where a splat does not fit, and the number of all intersections.
+
+    Example:
+      >>> radii, count = limit_lists(means2d, conics, opacities, depths, radii, width=64, height=48, tile_size=16,
+      ...                            alpha_min=1 / 255, capacity=1000)
+    """
+    touched = intersect_tiles(
+        means2d, radii, depths, width=width, height=height, capacity=1, conics=conics, opacities=opacities,
+        tile_size=tile_size, alpha_min=alpha_min,
+    ).tiles_per_gaussian  # fmt: skip
+    count = jnp.sum(touched, -1, dtype=jnp.int32)
+    if capacity is None:
+        return radii, count
+    order = jnp.argsort(jnp.broadcast_to(depths, touched.shape), stable=True)
+    fits = jnp.cumsum(jnp.take_along_axis(touched, order, -1), -1) <= capacity
+    fits = jnp.take_along_axis(fits, jnp.argsort(order), -1)
+    return jnp.where(fits[..., None], _linalg.lift(radii, touched.ndim + 1), 0), count
+
+
 class _Image(NamedTuple):
     """The arguments; inside `over_images` those of one image, without leading axes."""
 

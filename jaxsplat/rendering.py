@@ -63,6 +63,7 @@ def rasterization(
     covars: jax.Array | None = None,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
+    max_intersections: int | None = None,
     camera_chunk: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
@@ -112,6 +113,8 @@ def rasterization(
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
       blend: the blend rule.
       probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
+      max_intersections: capacity of the tile lists of each camera, for GPUs: see `rasterize_gaussians_3d`. Where
+        `info.list_count` exceeds it, the farthest splats are missing. None for no limit.
       camera_chunk: render so many cameras at a time, forward and backward, to bound the memory; `info` is then None.
       backend: "auto", "native", or "reference": plain JAX, any device and precision, slow.
       validate: also check that all inputs are finite. Under `jit` this needs `checkify`.
@@ -136,6 +139,8 @@ def rasterization(
     planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
     _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None)
     _check_projection(projection, arrays["covars"], shutter)
+    if max_intersections is not None and camera_chunk is not None:
+        raise ValueError(f"{_NAME}: max_intersections needs info, which camera_chunk leaves out; give one of them.")
     image_axes = _check_arguments(
         arrays, planes, masks, probe, rays, sh_degree, render_mode, camera_chunk, height, width
     )
@@ -156,7 +161,7 @@ def rasterization(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
         tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, projection=projection,
         named=None if isinstance(camera_model, Lens) else camera_model, evaluate=evaluate, blend=blend,
-        backend=backend,
+        max_intersections=max_intersections, backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -169,7 +174,8 @@ def rasterization(
 def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
-    named: CameraModel | None, projection: Projection | Unscented, evaluate: Evaluate, blend: Blend, backend: Backend,
+    named: CameraModel | None, projection: Projection | Unscented, evaluate: Evaluate, blend: Blend,
+    max_intersections: int | None, backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
@@ -215,19 +221,22 @@ def _render(
             )
         return _along_rays(
             splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
-            backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend, backend=backend,
+            backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend,
+            max_intersections=max_intersections, backend=backend,
         )  # fmt: skip
     rasterized = rasterize_gaussians_3d(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
         depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
         backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), masks=cameras["masks"], blend=blend,
-        depth_limit=cameras["depth_limit"], probe=cameras["probe"], backend=backend,
+        depth_limit=cameras["depth_limit"], probe=cameras["probe"], max_intersections=max_intersections,
+        backend=backend,
     )  # fmt: skip
     image = rasterized.colors
     if render_mode in ("ED", "RGB+ED"):
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
-    return RenderOutput(image, rasterized.alphas, RenderInfo(projected, opacities, rasterized.last_ids))
+    info = RenderInfo(projected, opacities, rasterized.last_ids, rasterized.list_count)
+    return RenderOutput(image, rasterized.alphas, info)
 
 
 def _along_rays(
@@ -246,7 +255,7 @@ def _along_rays(
     if out.distances is not None:
         depth = out.distances / jnp.maximum(out.alphas, _TINY_ALPHA) if "ED" in render_mode else out.distances
         image = jnp.concatenate([image, depth], axis=-1) if "RGB" in render_mode else depth
-    return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.normals))
+    return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.list_count, out.normals))
 
 
 def _centres(cameras: dict[str, Any]) -> jax.Array:

@@ -137,6 +137,8 @@ class RenderInfo(NamedTuple):
       projected: the splats on the screen.
       opacities: [..., C, N] or [..., 1, N], as blended (compensated when `antialiased`).
       last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
+      list_count: [..., C] int32, the number of tile intersections of each camera. Where it exceeds `max_intersections`,
+        the farthest splats are missing.
       normals: [..., C, H, W, 3] normals in the world, accumulated by weight; None unless `evaluate="ray"` and a depth
         mode asked for them.
     """
@@ -144,6 +146,7 @@ class RenderInfo(NamedTuple):
     projected: Projected
     opacities: jax.Array
     last_ids: jax.Array
+    list_count: jax.Array
     normals: jax.Array | None = None
 
 

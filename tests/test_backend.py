@@ -80,7 +80,8 @@ def test_the_cuda_module_is_registered_where_it_was_built_and_missed_where_not(m
     assert _ffi.load_cuda.__wrapped__()
     assert {platform for _, platform in registered} == {"CUDA"}
     assert sorted(name.split(".")[-1] for name, _ in registered) == [
-        "intersect_tiles", "rasterize_gaussians_3d_backward", "rasterize_gaussians_3d_forward",
+        "intersect_tiles", "rasterize_gaussians_3d_backward", "rasterize_gaussians_3d_backward_static",
+        "rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_forward_static",
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsplat import _backend, _check, _constants, _ffi, reference, reference_world
+from jaxsplat import _backend, _check, _constants, _ffi, reference, reference_tiles, reference_world
 from jaxsplat._index import gather_rows
 from jaxsplat.rasterize import gaussians_3d, gaussians_world
 from jaxsplat.rasterize.gaussians_3d import Settings
@@ -36,6 +36,7 @@ def trace_contributors(
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
+    max_intersections: int | None = None,
     backend: Backend = "auto",
 ) -> Contributors:
     """Lists the splats that `rasterize_gaussians_3d` blends at each pixel, and sums up what each splat adds.
@@ -61,6 +62,7 @@ def trace_contributors(
       masks: as in `rasterize_gaussians_3d`.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
+      max_intersections: as in `rasterize_gaussians_3d`.
       backend: "auto", "native" or "reference".
 
     Returns:
@@ -82,19 +84,26 @@ def trace_contributors(
     seen = _colors(colors, means2d)
     gaussians_3d.check_arguments(
         _NAME, means2d, conics, seen, opacities, depths, radii, tiles, None, depth_limit, masks, None, width, height,
-        tile_size, blend,
+        tile_size, blend, max_intersections,
     )  # fmt: skip
     _check_lists(_NAME, max_hits, order)
     chosen = _backend.resolve(_NAME, backend, means2d=means2d, conics=conics, opacities=opacities, colors=seen)
     if chosen == "reference":
-        operands, order_by = lax.stop_gradient((means2d, conics, seen, opacities)), {"depths": depths, "radii": radii}
+        operands = lax.stop_gradient((means2d, conics, seen, opacities))
+        order_by = {"depths": depths, "radii": radii}
+        if max_intersections is not None:
+            assert depths is not None and radii is not None
+            order_by["radii"], _ = reference_tiles.limit_lists(
+                means2d, conics, opacities, depths, radii, width=width, height=height, tile_size=tile_size,
+                alpha_min=blend.alpha_min, capacity=max_intersections,
+            )  # fmt: skip
         found = reference.trace_contributors(
             *operands, **order_by, tiles=tiles, depth_limit=depth_limit, masks=masks, width=width, height=height,
             tile_size=tile_size, blend=blend, max_hits=max_hits, by_weight=order == "weight",
         )  # fmt: skip
     else:
         operands = gaussians_3d.operands_of(means2d, conics, seen, opacities, depths, depth_limit, radii, tiles, masks)
-        settings = Settings(width, height, tile_size, blend)
+        settings = Settings(width, height, tile_size, blend, max_intersections)
         found = _native(_NAME, operands, gaussians_3d.RANKS, settings, means2d.shape[-2], max_hits, order)
     return _with_colors(found, colors)
 
@@ -115,6 +124,7 @@ def trace_contributors_world(
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
+    max_intersections: int | None = None,
     backend: Backend = "auto",
 ) -> Contributors:
     """Lists the splats that `rasterize_gaussians_world` blends along each pixel's ray, and sums up what each adds.
@@ -136,6 +146,7 @@ def trace_contributors_world(
       masks: as in `rasterize_gaussians_world`.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
+      max_intersections: as in `rasterize_gaussians_world`.
       backend: "auto", "native" or "reference".
 
     Returns:
@@ -154,17 +165,24 @@ def trace_contributors_world(
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
     floats["colors"] = _colors(colors, floats["means"])
     gaussians_world.check_arguments(_NAME_WORLD, floats, extents, tiles, None, depth_limit, masks, tile_size, blend)
+    gaussians_3d.check_capacity(_NAME_WORLD, max_intersections, tiles)
     _check_lists(_NAME_WORLD, max_hits, order)
+    height, width = floats["rays"].shape[-3:-1]
     if _backend.resolve(_NAME_WORLD, backend, **floats) == "reference":
         order_by = {} if extents is None else {"depths": extents.depths, "radii": extents.radii}
+        if max_intersections is not None:
+            assert extents is not None
+            order_by["radii"], _ = reference_tiles.limit_lists(
+                extents.means2d, extents.conics, floats["opacities"], extents.depths, extents.radii, width=width,
+                height=height, tile_size=tile_size, alpha_min=blend.alpha_min, capacity=max_intersections,
+            )  # fmt: skip
         found = reference_world.trace_contributors(
             **lax.stop_gradient(floats), **order_by, tiles=tiles, depth_limit=depth_limit, masks=masks,
             tile_size=tile_size, blend=blend, max_hits=max_hits, by_weight=order == "weight",
         )  # fmt: skip
     else:
         operands = gaussians_world.operands_of(floats, None, extents, tiles, depth_limit, masks)
-        height, width = floats["rays"].shape[-3:-1]
-        settings = Settings(width, height, tile_size, blend)
+        settings = Settings(width, height, tile_size, blend, max_intersections)
         count = floats["means"].shape[-2]
         found = _native(_NAME_WORLD, operands, gaussians_world.RANKS, settings, count, max_hits, order)
     return _with_colors(found, colors)
@@ -181,7 +199,11 @@ def _native(
         ((count,), jnp.int32),
     ]  # fmt: skip
     operands = _ffi.vary_alike([lax.stop_gradient(a) for a in operands])
-    attributes = {**settings.attributes(), "by_weight": order == "weight"}
+    attributes = {
+        **settings.attributes(),
+        "max_intersections": settings.max_intersections or 0,
+        "by_weight": order == "weight",
+    }
     return Contributors(*_ffi.call(target, operands, ranks, results, **attributes), colors=None)
 
 

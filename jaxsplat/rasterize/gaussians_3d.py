@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference, reference_tiles
 from jaxsplat._index import sum_to
 from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
 
@@ -23,11 +23,13 @@ class Rasterized(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
+      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
     """
 
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    list_count: jax.Array
 
 
 def rasterize_gaussians_3d(
@@ -47,6 +49,7 @@ def rasterize_gaussians_3d(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
+    max_intersections: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> Rasterized:
@@ -78,6 +81,10 @@ def rasterize_gaussians_3d(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       probe: zeros [..., N, 2] whose gradients are screen-space statistics.
+      max_intersections: capacity of the tile lists of each image; None for no limit. On a CUDA device it makes the call
+        one without a synchronisation of the host, in memory that is set aside when the program is compiled, so that XLA
+        may record it in a CUDA graph. Where `list_count` exceeds it, picture and gradients are those of the nearest
+        splats whose intersections fit; those behind them, all of their pixels, are left out. Else nothing changes.
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -114,6 +121,7 @@ def rasterize_gaussians_3d(
         height,
         tile_size,
         blend,
+        max_intersections,
     )
     if validate:
         _validate.finite(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
@@ -123,18 +131,28 @@ def rasterize_gaussians_3d(
     if probe is not None:
         means2d = means2d + probe.grad.astype(means2d.dtype)
     if chosen == "reference":
+        if tiles is not None:
+            list_count = tiles.count
+        else:
+            assert depths is not None and radii is not None
+            radii, list_count = reference_tiles.limit_lists(
+                means2d, conics, opacities, depths, radii, width=width, height=height, tile_size=tile_size,
+                alpha_min=blend.alpha_min, capacity=max_intersections,
+            )  # fmt: skip
         blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
             means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
             depth_limit=depth_limit, width=width, height=height, tile_size=tile_size, blend=blend,
             absgrad=None if probe is None else probe.absgrad,
         )  # fmt: skip
+        list_count = jnp.broadcast_to(list_count, transmittances.shape[:-2])
     else:
-        blended, transmittances, last_ids = _native(
+        blended, transmittances, last_ids, list_count = _native(
             operands_of(means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks),
             probe,
-            Settings(width, height, tile_size, blend),
+            Settings(width, height, tile_size, blend, max_intersections),
         )
-    return Rasterized(over_backgrounds(blended, transmittances, backgrounds), 1 - transmittances[..., None], last_ids)
+    blended = over_backgrounds(blended, transmittances, backgrounds)
+    return Rasterized(blended, 1 - transmittances[..., None], last_ids, list_count)
 
 
 class Settings(NamedTuple):
@@ -144,9 +162,39 @@ class Settings(NamedTuple):
     height: int
     tile_size: int
     blend: Blend
+    max_intersections: int | None = None
+
+    def call(
+        self, target: str, operands: Any, ranks: Any, results: Any, *, size: int, channels: int, **attributes: bool
+    ) -> list[jax.Array]:
+        """Calls a kernel, or its form for tile lists of a fixed capacity.
+
+        Args:
+          target: name of the kernel.
+          operands: arrays.
+          ranks: number of own axes of each operand.
+          results: (own shape, dtype) of each result.
+          size: number of splats.
+          channels: of the colors.
+          **attributes: what is not among these settings.
+
+        Returns:
+          The results.
+        """
+        capacity = self.max_intersections
+        bytes_of = functools.partial(
+            _ffi.workspace_bytes, size=size, channels=channels, width=self.width, height=self.height,
+            tile_size=self.tile_size, capacity=capacity or 0, backward=target.endswith("backward"),
+            rays="world" in target,
+        )  # fmt: skip
+        return _ffi.call(
+            target if capacity is None else f"{target}_static", operands, ranks, results,
+            workspace=bytes_of if capacity is not None else lambda _: 0, max_intersections=capacity or 0,
+            **self.attributes(), **attributes,
+        )  # fmt: skip
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the call."""
+        """Attributes that every kernel takes."""
         return {
             "tile_size": self.tile_size,
             "alpha_max": float(self.blend.alpha_max),
@@ -200,8 +248,9 @@ def _rasterize(settings: Settings, operands: tuple[jax.Array, ...], absgrad: jax
 def _blend(settings: Settings, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
-    results = [((*pixels, operands[2].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, RANKS, results, **settings.attributes(), keep=keep))
+    n, channels = operands[2].shape[-2:]
+    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32), ((), jnp.int32)]
+    return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, size=n, channels=channels, keep=keep))
 
 
 def _forward(
@@ -215,16 +264,17 @@ def _backward(
     settings: Settings, residuals: tuple[Any, ...], cotangents: tuple[jax.Array, ...]
 ) -> tuple[tuple[Any, ...], jax.Array | None]:
     operands, absgrad, picture, transmittances = residuals
-    v_picture, v_transmittances, _ = cotangents
+    v_picture, v_transmittances, *_ = cotangents
     n, channels = operands[2].shape[-2:]
     results = [((n, 2), jnp.float32), ((n, 3), jnp.float32), ((n, channels), jnp.float32), ((n,), jnp.float32)]
     results.append((((n, 2) if absgrad is not None else (0, 2)), jnp.float32))
-    *gradients, v_absgrad = _ffi.call(
+    *gradients, v_absgrad = settings.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, v_picture, v_transmittances),
         (*RANKS, 3, 2, 3, 2),
         results,
-        **settings.attributes(),
+        size=n,
+        channels=channels,
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
     decide = [jnp.zeros_like(o) for o in operands[4:6]]  # depths and their limit
@@ -258,6 +308,14 @@ def check_backgrounds(
         _check.shapes(name, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
 
 
+def check_capacity(name: str, max_intersections: int | None, tiles: TileIntersections | None) -> None:
+    """Raises unless the capacity is that of lists which the rasterizer finds by itself."""
+    if max_intersections is not None:
+        _check.positive_int(name, max_intersections=max_intersections)
+        if tiles is not None:
+            raise ValueError(f"{name}: max_intersections is for lists that are found here, but tiles is given.")
+
+
 def list_specs(
     tiles: TileIntersections | None, masks: jax.Array | None, width: int, height: int, tile_size: int
 ) -> dict[str, tuple[Any, str]]:
@@ -273,10 +331,11 @@ def list_specs(
 
 def check_arguments(
     name, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
-    height, tile_size, blend,
+    height, tile_size, blend, max_intersections,
 ) -> None:  # fmt: skip
     """Raises unless the arguments of a function of that name fit."""
     _check.positive_int(name, width=width, height=height)
+    check_capacity(name, max_intersections, tiles)
     _check.tile_size(name, tile_size)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{name}: give depths and radii, or tiles.")

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_world
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_tiles, reference_world
 from jaxsplat._index import sum_to
-from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, list_specs, over_backgrounds
+from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, check_capacity, list_specs, over_backgrounds
 from jaxsplat.types import Backend, Blend, Projected, TileIntersections
 
 _NAME = "rasterize_gaussians_world"
@@ -25,6 +25,7 @@ class RasterizedWorld(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
+      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
       distances: [..., H, W, 1] hit distances along the ray, accumulated by weight; divided by `alphas` they are the
         expected ones. None without `hits`.
       normals: [..., H, W, 3] normals turned to the ray, in the world, accumulated by weight. None without `hits`.
@@ -33,6 +34,7 @@ class RasterizedWorld(NamedTuple):
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    list_count: jax.Array
     distances: jax.Array | None
     normals: jax.Array | None
 
@@ -53,6 +55,7 @@ def rasterize_gaussians_world(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     hits: bool = False,
+    max_intersections: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> RasterizedWorld:
@@ -84,6 +87,7 @@ def rasterize_gaussians_world(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       hits: whether to compute distances and normals too. The normal of a splat is its shortest axis.
+      max_intersections: capacity of the tile lists of each image, as for `rasterize_gaussians_3d`; None for no limit.
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -106,6 +110,7 @@ def rasterize_gaussians_world(
     floats = {"means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors, "rays": rays}
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
     check_arguments(_NAME, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
+    check_capacity(_NAME, max_intersections, tiles)
     if validate:
         _validate.finite(_NAME, **floats)
         if tiles is not None:
@@ -113,14 +118,14 @@ def rasterize_gaussians_world(
     chosen = _backend.resolve(_NAME, backend, **floats)
     height, width = floats["rays"].shape[-3:-1]
     normals = _normals(floats["quats"], floats["scales"]) if hits else None
-    settings = Settings(width, height, tile_size, blend)
+    settings = Settings(width, height, tile_size, blend, max_intersections)
     render = _reference if chosen == "reference" else _native
-    blended, transmittances, last_ids, *accumulated = render(
+    blended, transmittances, last_ids, list_count, *accumulated = render(
         floats, normals, extents, tiles, depth_limit, masks, settings
     )
     blended = over_backgrounds(blended, transmittances, backgrounds)
     distances, facing = (accumulated[0][..., :1], accumulated[0][..., 1:]) if hits else (None, None)
-    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, distances, facing)
+    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, list_count, distances, facing)
 
 
 def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
@@ -135,11 +140,19 @@ def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
 
 
 def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
-    order = {} if extents is None else {"depths": extents.depths, "radii": extents.radii}
-    return reference_world.rasterize_gaussians_world(
+    order, count = {}, jnp.int32(0) if tiles is None else tiles.count
+    if extents is not None:
+        radii, count = reference_tiles.limit_lists(
+            extents.means2d, extents.conics, floats["opacities"], extents.depths, extents.radii, width=settings.width,
+            height=settings.height, tile_size=settings.tile_size, alpha_min=settings.blend.alpha_min,
+            capacity=settings.max_intersections,
+        )  # fmt: skip
+        order = {"depths": extents.depths, "radii": radii}
+    blended, transmittances, last_ids, *accumulated = reference_world.rasterize_gaussians_world(
         **floats, normals=normals, tiles=tiles, depth_limit=depth_limit, masks=masks, tile_size=settings.tile_size,
         blend=settings.blend, **order,
     )  # fmt: skip
+    return blended, transmittances, last_ids, jnp.broadcast_to(count, transmittances.shape[:-2]), *accumulated
 
 
 # Number of own axes of the operands of the kernel: means, quats, scales, opacities, colors, normals, rays, means2d,
@@ -183,10 +196,11 @@ def _rasterize(settings: Settings, hits: bool, operands: tuple[jax.Array, ...]) 
 def _blend(settings: Settings, hits: bool, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
-    results = [((*pixels, operands[4].shape[-1]), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    results.append(((*(pixels if hits else (0, 0)), 4), jnp.float32))
-    attributes = {**settings.attributes(), "hits": hits, "keep": keep}
-    return tuple(_ffi.call(f"{_NAME}_forward", operands, RANKS, results, **attributes))
+    n, channels = operands[4].shape[-2:]
+    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
+    results += [((), jnp.int32), ((*(pixels if hits else (0, 0)), 4), jnp.float32)]
+    more = {"size": n, "channels": channels, "hits": hits, "keep": keep}
+    return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, **more))
 
 
 def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -194,7 +208,7 @@ def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple
     outputs = _blend(settings, hits, values, keep=True)
     # The gradient to the rays costs a third more: computed for those who ask.
     rays_move = () if operands[_FLOATS - 1].perturbed else None
-    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[3])
+    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[4])
 
 
 def _backward(
@@ -202,16 +216,17 @@ def _backward(
 ) -> tuple[tuple[Any, ...]]:
     operands, rays_move, picture, transmittances, accumulated = residuals
     cotangents = tuple(jnp.zeros(v.shape, jnp.float32) if isinstance(v, SymbolicZero) else v for v in cotangents)
-    v_picture, v_transmittances, _, v_accumulated = cotangents
+    v_picture, v_transmittances, _, _, v_accumulated = cotangents
     n, channels = operands[4].shape[-2:]
     shapes = [(n, 3), (n, 4), (n, 3), (n,), (n, channels), operands[5].shape[-2:]]
     shapes.append((settings.height, settings.width, 6) if rays_move is not None else (0, 0, 6))
-    gradients = _ffi.call(
+    gradients = settings.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, accumulated, v_picture, v_transmittances, v_accumulated),
         (*RANKS, 3, 2, 3, 3, 2, 3),
         [(shape, jnp.float32) for shape in shapes],
-        **settings.attributes(),
+        size=n,
+        channels=channels,
         hits=hits,
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients[:-1], operands, strict=False)]

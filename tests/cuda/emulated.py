@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "xla_ffi"
 EMULATOR = Path(__file__).parent / "emulator"
 PREFIX = "jaxsplat.emulated."
-TARGETS = ("rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_backward", "intersect_tiles")
+TARGETS = tuple(target for target in _ffi._TARGETS if target.startswith(_ffi._CUDA_FUNCTIONS))
 
 # As the device rounds: no contraction, fused operations where they are written.
 FLAGS = ("-std=c++17", "-g1", "-march=native", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
@@ -50,7 +50,9 @@ def build(kind: str, sources: Path = SOURCES) -> Path:
     kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-x", "c++")
     # Only the kernels: everything else is slow to sanitize, and the scheduler must not be.
     jobs = {path: kernels for path in sorted((sources / "cuda").glob("*.cu"))}
-    jobs[sources / "ffi/rasterize_gaussians_3d.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
+    for name in ("3d", "world"):
+        jobs[sources / f"ffi/rasterize_gaussians_{name}.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
+    jobs[EMULATOR / "traits.cc"] = ("-O0",)
     jobs[EMULATOR / "emulator.cc"] = ("-O2", *((SANITIZER,) if kind == "sanitized" else ()))
     if kind == "races":
         jobs[EMULATOR / "races.cc"] = ("-O2",)
@@ -82,13 +84,14 @@ def _make(path: Path, *command: str) -> Path:
     return path
 
 
-def register(library: Path) -> None:
+def register(library: Path) -> ctypes.CDLL:
     """Makes the kernels of a library the ones that are called under `emulated()`."""
     _ffi.load()  # under its own names
     loaded = ctypes.CDLL(str(library))
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(loaded, f"jaxsplat_{target}"))
         jax.ffi.register_ffi_target(PREFIX + target, handler, platform="cpu")
+    return loaded
 
 
 @contextlib.contextmanager

@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import Blend, rasterize_gaussians_3d
+from jaxsplat import Blend, _ffi, rasterize_gaussians_3d
 from tests import test_tiles as tiles
 from tests.cuda import emulated, scenes
+from tests.rasterize import test_bounded_lists as bounded
 from tests.rasterize import test_gaussians_3d as gaussians
+from tests.rasterize import test_gaussians_world as worlds
 from tests.splats2d import random_splats
 
 pytestmark = emulated.needs_emulator
@@ -24,7 +26,7 @@ pytestmark = emulated.needs_emulator
 
 @pytest.fixture(scope="module", autouse=True)
 def library():
-    emulated.register(emulated.build("plain"))
+    return emulated.register(emulated.build("plain"))
 
 
 @pytest.fixture
@@ -41,6 +43,20 @@ def on_device(monkeypatch):
 
     monkeypatch.setattr(gaussians, "render", choose(gaussians.render_eagerly))
     monkeypatch.setattr(gaussians, "gradients", choose(gaussians.gradients))
+
+
+@pytest.fixture
+def rays_on_device(monkeypatch):
+    """The same for the borrowed tests along rays."""
+    programs = {backend: functools.cache(worlds.compiled.__wrapped__) for backend in ("native", "reference")}
+    run_here = worlds.run
+
+    def run(arguments, depths, backend="native", **settings):
+        monkeypatch.setattr(worlds, "compiled", lambda _, items: programs[backend]("native", items))
+        with emulated.emulated() if backend == "native" else contextlib.nullcontext():
+            return run_here(arguments, depths, **settings)
+
+    monkeypatch.setattr(worlds, "run", run)
 
 
 @pytest.fixture
@@ -149,6 +165,69 @@ def test_tile_lists(everywhere, body):
     body()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            functools.partial(bounded.test_the_nearest_splats_that_fit_are_drawn_and_all_are_counted, left_out)
+            for left_out in (-100_000, 0, 1, 40)
+        ),
+        bounded.test_a_capacity_of_one_shows_no_more_than_splats_that_touch_one_tile,
+        functools.partial(bounded.test_settings_are_those_of_lists_without_a_limit, {"tile_size": 20}),
+        bounded.test_each_image_of_a_batch_has_the_whole_capacity,
+        bounded.test_vmap_equals_the_batch,
+        functools.partial(bounded.test_no_intersections_show_the_background_and_count_zero, 0),
+        functools.partial(bounded.test_no_intersections_show_the_background_and_count_zero, 5),
+        bounded.test_given_lists_count_what_they_hold,
+    ],
+    ids=lambda body: getattr(body, "func", body).__name__.removeprefix("test_"),
+)
+def test_lists_of_a_fixed_capacity(everywhere, body):
+    """Also that they neither allocate nor read, and give the same when run again: the emulator sees to that."""
+    body()
+
+
+def test_lists_of_a_fixed_capacity_hold_the_same_splats_as_on_the_cpu():
+    splats = random_splats(60, **bounded.SIZE)
+    want = bounded.value_and_gradients(splats, max_intersections=70)[0]
+    with emulated.emulated():
+        got = bounded.value_and_gradients(splats, max_intersections=70)[0]
+    assert int(got.list_count) > 70
+    np.testing.assert_array_equal(got.list_count, want.list_count)
+    assert scenes.differences(got._asdict(), want._asdict()) == []
+
+
+@pytest.mark.parametrize(
+    ("n", "capacity", "settings"),
+    [
+        (30_000, 10, {}),
+        (5, 300_000, {}),
+        (5, 100_000, {"channels": 20}),
+        (5, 100_000, {"tile_size": 32}),
+    ],
+    ids=["splats", "entries", "wide entries", "entries of large tiles"],
+)
+def test_the_memory_set_aside_is_enough(everywhere, n, capacity, settings):
+    size = {"width": 16, "height": 12, **{k: v for k, v in settings.items() if k != "channels"}}
+    splats = random_splats(n, width=16, height=12, channels=settings.get("channels", 3), largest=1)
+    splats = splats._replace(radii=splats.radii.at[5:].set(0))
+    output, _ = bounded.value_and_gradients(splats, max_intersections=capacity, **size)
+    assert np.isfinite(output.colors).all()
+
+
+def test_too_little_memory_is_an_error_that_says_so(everywhere, monkeypatch):
+    monkeypatch.setattr(_ffi, "workspace_bytes", lambda images, **_: 50_000)
+    with pytest.raises(gaussians.KERNEL_ERROR, match="the workspace has no room for [0-9]+ more bytes"):
+        jax.block_until_ready(bounded.value_and_gradients(random_splats(20, **bounded.SIZE), max_intersections=5000))
+
+
+@pytest.mark.parametrize("target", emulated.TARGETS)
+def test_only_kernels_of_lists_of_a_fixed_capacity_may_become_part_of_a_cuda_graph(library, target):
+    graph_compatible = 1
+    traits = library.emulator_traits(getattr(library, f"jaxsplat_{target}"))
+    assert traits == (graph_compatible if target.endswith("_static") else 0)
+
+
 def test_tile_lists_are_those_of_the_cpu_bit_by_bit():
     splats = random_splats(2000, width=tiles.WIDTH, height=tiles.HEIGHT, images=(2, 3))
     for exact in (True, False):
@@ -157,6 +236,53 @@ def test_tile_lists_are_those_of_the_cpu_bit_by_bit():
             got = tiles.intersect(splats, exact=exact, capacity=30_000)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            functools.partial(worlds.test_pictures_and_gradients_agree_with_the_reference, *case)
+            for case in ((1, False, False), (3, False, True), (3, True, False), (5, True, True), (40, True, False))
+        ),
+        functools.partial(
+            worlds.test_blend_rules_that_the_ellipses_have, Blend(transmittance_min=0.2, blend_last=True)
+        ),
+        functools.partial(worlds.test_blend_rules_that_the_ellipses_have, Blend(max_contributors=2)),
+        functools.partial(worlds.test_any_tile_size_and_masks, 4),
+        functools.partial(worlds.test_any_tile_size_and_masks, 20),
+        worlds.test_depth_limit_hides_what_lies_behind,
+        worlds.test_given_lists_show_the_same_picture,
+        worlds.test_a_ball_is_hit_where_the_ray_comes_closest,
+        worlds.test_a_splat_behind_the_origin_adds_nothing,
+        functools.partial(worlds.test_a_pixel_without_a_ray_shows_the_background_and_has_no_gradient, (0.0,) * 6),
+        functools.partial(
+            worlds.test_a_pixel_without_a_ray_shows_the_background_and_has_no_gradient, (0, 0, 0, jnp.nan, 0, 1)
+        ),
+        worlds.test_opacity_one_along_the_axis_has_finite_gradients,
+        worlds.test_turning_a_ball_changes_nothing,
+        *(
+            functools.partial(worlds.test_a_row_that_is_not_finite_changes_nothing_else, field, jnp.nan)
+            for field in ("means", "quats", "scales", "opacities", "colors", "depths")
+        ),
+        functools.partial(worlds.test_a_row_without_a_shape_is_not_drawn, "quats"),
+        functools.partial(worlds.test_a_row_without_a_shape_is_not_drawn, "scales"),
+        worlds.test_no_splats_show_the_background,
+        worlds.test_gradients_of_other_arguments_are_the_same_whether_or_not_rays_have_one,
+        worlds.test_outlines_decide_where_a_splat_is_seen_in_blocks_of_four_pixels,
+        worlds.test_the_nearest_splats_that_fit_into_lists_of_a_fixed_capacity_are_drawn,
+    ],
+    ids=lambda body: getattr(body, "func", body).__name__.removeprefix("test_"),
+)
+def test_rasterizer_along_rays(rays_on_device, body):
+    body()
+
+
+@pytest.mark.parametrize(
+    "body", [worlds.test_golden_picture_and_every_gradient, worlds.test_vmap_equals_a_loop_and_so_does_its_gradient]
+)
+def test_rasterizer_along_rays_by_itself(everywhere, body):
+    body()
 
 
 def test_gradient_of_vmap_is_vmap_of_gradient_with_shared_operands(everywhere):

@@ -56,10 +56,29 @@ def test_rasterizer_calls_its_kernels_with_row_major_operands_and_the_blend_rule
         assert attribute in forward
     assert "mhlo.backend_config = {" in forward  # typed attributes
     assert re.search(r"operand_layouts = \[dense<\[1, 0\]> : tensor<2xindex>, dense<\[1, 0\]>", forward)
-    assert re.search(r"-> \(tensor<17x20x3xf32>, tensor<17x20xf32>, tensor<17x20xi32>\)", forward)
+    assert re.search(
+        r"-> \(tensor<17x20x3xf32>, tensor<17x20xf32>, tensor<17x20xi32>, tensor<i32>, tensor<0xui8>\)", forward
+    )
     backward = call_of(text, "jaxsplat.v1.rasterize_gaussians_3d_backward")
-    results = "tensor<7x2xf32>, tensor<7x3xf32>, tensor<7x3xf32>, tensor<7xf32>, tensor<7x2xf32>"
+    results = "tensor<7x2xf32>, tensor<7x3xf32>, tensor<7x3xf32>, tensor<7xf32>, tensor<7x2xf32>, tensor<0xui8>"
     assert f"-> ({results})" in backward
+
+
+def test_lists_of_a_fixed_capacity_have_kernels_of_their_own_and_memory_that_the_program_sets_aside():
+    def loss(means2d, *others):
+        return rasterize_gaussians_3d(
+            means2d, *others, depths=SPLATS.depths, radii=SPLATS.radii, max_intersections=1000, **SIZE
+        ).colors.sum()
+
+    text = lowered(jax.vmap(jax.grad(loss), (0, None, None, None)), jnp.stack([SPLATS.means2d] * 3), *SPLATS[1:4])
+    names = [f"jaxsplat.v1.rasterize_gaussians_3d_{way}_static" for way in ("forward", "backward")]
+    assert targets(text) == names
+    for name in names:
+        call = call_of(text, name)
+        assert "max_intersections = 1000 : i64" in call
+        (size,) = re.findall(r"tensor<(\d+)xui8>", call)
+        slots = 1000 * (4 + 8) * 4 if name.endswith("backward_static") else 0
+        assert int(size) > 3 * (1000 * 24 + slots)
 
 
 def test_tile_lists_call_their_kernel():

@@ -61,6 +61,7 @@ RULES = {
     "usual": {},
     "blend last": {"blend": Blend(transmittance_min=0.3, blend_last=True)},
     "few": {"blend": Blend(max_contributors=2, alpha_max=0.9)},
+    "bounded": {"max_intersections": 60},
     "masks": {"masks": jnp.array([[True, False], [False, True]])},
     "limit": {"depth_limit": jnp.full((HEIGHT, WIDTH), 4.0).at[:, :9].set(0).at[:7].set(jnp.inf)},
 }

@@ -120,6 +120,44 @@ def test_given_lists_show_the_same_picture():
     both((arguments, depths), tiles=lists)
 
 
+def test_outlines_decide_where_a_splat_is_seen_in_blocks_of_four_pixels():
+    arguments, depths = ray_scene()
+    arguments["opacities"] = jnp.full_like(arguments["opacities"], 0.7)
+    extents = anywhere(depths)
+    outline = extents._replace(
+        means2d=jnp.broadcast_to(jnp.array([9.0, 7.0]), extents.means2d.shape),
+        conics=jnp.broadcast_to(jnp.array([1.2, 0.4, 0.8]), extents.conics.shape),
+    )
+    want = run(arguments, depths, hits=True)[0]
+    # Points of each block, as far as its pixels' centres reach.
+    y, x = (4 * np.arange(n)[:, None] + np.linspace(0.5, 3.5, 31) - centre for n, centre in ((4, 7), (5, 9)))
+    y, x = y[:, None, :, None], x[None, :, None, :]
+    touched = np.any(1.2 * x * x + 0.8 * x * y + 0.8 * y * y <= 2 * np.log(255 * 0.7), axis=(2, 3))
+    assert 0 < touched.sum() < touched.size
+    for tile_size in (4, 16, 20):
+        got = run(arguments, depths, extents=outline, hits=True, tile_size=tile_size)[0]
+        seen = np.zeros((4, 5), bool)
+        for y, x in np.ndindex(seen.shape):
+            block = np.s_[:, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4]
+            seen[y, x] = got.alphas[block].any()
+            for a, b in zip(got, want, strict=True):
+                if seen[y, x] and a.ndim > 1:
+                    np.testing.assert_allclose(a[block], b[block], atol=1e-5)
+        np.testing.assert_array_equal(seen, touched)
+
+
+def test_the_nearest_splats_that_fit_into_lists_of_a_fixed_capacity_are_drawn():
+    arguments, depths = ray_scene()
+    extents = anywhere(depths)  # which makes every splat touch all four tiles
+    for most in (4 * 40, 4 * 40 - 1, 30):
+        output, gradient = run(arguments, depths, max_intersections=most)
+        rank = jnp.argsort(jnp.argsort(depths, -1, stable=True), -1)
+        nearest = extents._replace(radii=jnp.where((rank < most // 4)[..., None], extents.radii, 0))
+        want, want_gradient = run(arguments, depths, extents=nearest)
+        np.testing.assert_array_equal(output.list_count, [160, 160])
+        assert_same_bits((output.colors, output.alphas, gradient), (want.colors, want.alphas, want_gradient))
+
+
 def test_flat_splats_have_exact_gradients():
     arguments, depths = ray_scene()
     scales = arguments["scales"] * jnp.array([[[1.0, 1.0, 1e-3]]])

@@ -36,19 +36,20 @@ def scene_of(kind, n=150, seed=0):
     return {**dict(zip(RAYS, splats, strict=True)), **{name: getattr(outlines, name)[0] for name in BOUNDS}}
 
 
-@functools.partial(jax.jit, static_argnames=("width", "height", "hits"))
-def forward(scene, width=WIDTH, height=HEIGHT, hits=True):
+@functools.partial(jax.jit, static_argnames=("width", "height", "hits", "most"))
+def forward(scene, width=WIDTH, height=HEIGHT, hits=True, most=None):
     """The pictures, and their pullback with what it remembers."""
 
     def ellipses(*floats):
-        output = rasterize_gaussians_3d(
-            *floats, depths=scene["depths"], radii=scene["radii"], width=width, height=height, backend="native"
-        )
+        size = {"width": width, "height": height, "max_intersections": most}
+        output = rasterize_gaussians_3d(*floats, depths=scene["depths"], radii=scene["radii"], **size, backend="native")
         return output.colors, output.alphas
 
     def rays(*floats):
         extents = Projected(**{name: scene[name] for name in BOUNDS}, compensations=jnp.ones_like(scene["depths"]))
-        output = rasterize_gaussians_world(*floats, extents=extents, hits=hits, backend="native")
+        output = rasterize_gaussians_world(
+            *floats, extents=extents, hits=hits, max_intersections=most, backend="native"
+        )
         return output.colors, output.alphas, *((output.distances, output.normals) if hits else ())
 
     picture, names = (rays, RAYS) if "rays" in scene else (ellipses, ELLIPSES)
@@ -139,6 +140,16 @@ def test_lists_kept_for_splats_that_differ_in_a_bit_are_not_taken(kind, field):
     forget()
     forward(scene)
     assert_same_bits(gradients(result), truth)
+
+
+def test_lists_of_another_capacity_are_not_taken(scene):
+    truth, cut = (gradients(forward(scene, most=most)) for most in (None, 60))
+    assert (np.asarray(cut[3]) != np.asarray(truth[3])).any()
+    results = [forward(scene, most=most) for most in (None, 60)]
+    forget()
+    for kept, result, expected in ((60, results[0], truth), (None, results[1], cut)):
+        forward(scene, most=kept)
+        assert_same_bits(gradients(result), expected)
 
 
 def test_lists_of_another_image_size_are_not_taken():

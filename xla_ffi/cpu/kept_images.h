@@ -22,6 +22,7 @@ struct PreparedImage {
   const Gaussian2d* splats;
   PreparedWorld world;  // of splats along rays
   TileLists lists;
+  int64_t list_count;  // entries that the lists would have without a limit
 };
 
 // 128 bits of everything that a prepared image depends on.

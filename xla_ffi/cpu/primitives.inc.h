@@ -11,7 +11,7 @@
 #include "cpu/tile_kernels.h"
 #include "math/compositing.h"
 #include "math/gaussian_2d.h"
-#include "math/gaussian_world.h"
+#include "math/gaussian_world_vjp.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
@@ -168,11 +168,6 @@ struct RaySplats {
     return (Vec(batch.splats[i].floor) <= *minus_q) & (Vec(0.0f) < ray.front);
   }
 
-  // 1 for a normal that faces the ray's origin, else -1.
-  static JAXSPLAT_INLINE Vec Facing(const GaussianWorld& world, const Pixel& pixel) {
-    return Select(Vec(0.0f) < Along(world.normal, pixel.direction), Vec(-1.0f), Vec(1.0f));
-  }
-
   // Sums of the forward pass: weight times distance, and times normal.
   struct Hits {
     Vec sum[kHits ? kHitChannels : 1];
@@ -194,6 +189,9 @@ struct RaySplats {
   struct GroupGradient {
     alignas(64) float v_hits[kHits ? kHitChannels : 1][kLanes], v_rays[6][kLanes];
 
+    JAXSPLAT_INLINE Vec VHit(int k) const { return Vec::Load(v_hits[k]); }
+    JAXSPLAT_INLINE Vec VRay(int k) const { return Vec::Load(v_rays[k]); }
+    JAXSPLAT_INLINE void SetVRay(int k, const Vec& value) { value.Store(v_rays[k]); }
     void Clear() {
       __builtin_memset(v_hits, 0, sizeof(v_hits));
       __builtin_memset(v_rays, 0, sizeof(v_rays));
@@ -223,91 +221,25 @@ struct RaySplats {
     Splat(const Batch& batch, int i, const GradientSlots& slots)
         : world(batch.world[i]), v_rays(slots.v_rays != nullptr) {}
   };
-  struct Point {
-    CanonicalRay ray;
-    Vec distance, p[3];
+  struct Point : WorldPoint {
     JAXSPLAT_INLINE Point(const Splat& splat, const Pixel& pixel)
-        : ray(Canonical<kMoving>(splat.world, pixel)), distance(ray.front * ray.inverse) {
-      ClosestPoint(ray, p);
-    }
+        : WorldPoint(Canonical<kMoving>(splat.world, pixel)) {}
   };
-
-  // MomentsWorld, lane by lane.
-  struct Sums {
-    Vec m, v[3], xx, xy, xz, yy, yz, zz, normal[kHits ? 3 : 1];
-    JAXSPLAT_INLINE Sums() {
-      m = v[0] = v[1] = v[2] = xx = xy = xz = yy = yz = zz = Vec(0.0f);
-      for (Vec& n : normal) n = Vec(0.0f);
-    }
-
-    // The hits' part of the linear form's value at one splat; sums the gradient of the normal.
+  struct Sums : WorldSums<kHits> {
     JAXSPLAT_INLINE Vec AddHits(const Splat& splat, const Pixel& pixel, const Point& at, const Vec& weight,
                                 const GroupGradient& group) {
-      const Vec facing = Facing(splat.world, pixel);
-      Vec along(0.0f);
-      for (int k = 0; k < 3; ++k) {
-        const Vec v_normal = Vec::Load(group.v_hits[kHits ? k + 1 : 0]);
-        along = Fma(Vec(splat.world.normal[k]), v_normal, along);
-        normal[kHits ? k : 0] = Fma(weight * facing, v_normal, normal[kHits ? k : 0]);
-      }
-      return Fma(at.distance, Vec::Load(group.v_hits[0]), facing * along);
+      return WorldSums<kHits>::AddHits(splat.world, pixel, at, weight, group);
     }
-
     JAXSPLAT_INLINE void Add(const Splat& splat, const Point& at, const Vec& gradient, const Vec& weight,
                              GroupGradient& group) {
-      const Vec* const p = at.p;
-      const Vec* const a = at.ray.a;
-      Vec w[3], k;
-      for (int i = 0; i < 3; ++i) w[i] = gradient * p[i];
-      if constexpr (kHits) {
-        k = weight * Vec::Load(group.v_hits[0]) * at.ray.inverse;
-        for (int i = 0; i < 3; ++i) w[i] = Fma(k, a[i], w[i]);
-      }
-      m = m + gradient;
-      for (int i = 0; i < 3; ++i) v[i] = v[i] + w[i];
-      xx = Fma(w[0], p[0], xx);
-      xy = Fma(w[0], p[1], xy);
-      xz = Fma(w[0], p[2], xz);
-      yy = Fma(w[1], p[1], yy);
-      yz = Fma(w[1], p[2], yz);
-      zz = Fma(w[2], p[2], zz);
-      if constexpr (kHits) {
-        const Vec kx = k * p[0], ky = k * p[1], kz = k * p[2];
-        xx = Fma(kx, a[0], xx);
-        xy = Fma(kx, a[1], xy);
-        xz = Fma(kx, a[2], xz);
-        yy = Fma(ky, a[1], yy);
-        yz = Fma(ky, a[2], yz);
-        zz = Fma(kz, a[2], zz);
-      }
-      if (splat.v_rays) AddToRays(splat.world, at, w, k, group);
+      WorldSums<kHits>::Add(splat.world, at, gradient, weight, splat.v_rays, group);
     }
-
-    // dL/dorigin = -A^T w and dL/ddirection = -A^T (t w + k p).
-    static JAXSPLAT_INLINE void AddToRays(const GaussianWorld& world, const Point& at, const Vec* w, const Vec& k,
-                                          GroupGradient& group) {
-      Vec u[3];
-      for (int i = 0; i < 3; ++i) {
-        u[i] = at.distance * w[i];
-        if constexpr (kHits) u[i] = Fma(k, at.p[i], u[i]);
-      }
-      for (int j = 0; j < 3; ++j) {
-        Vec origin = Vec::Load(group.v_rays[j]), direction = Vec::Load(group.v_rays[j + 3]);
-        for (int i = 0; i < 3; ++i) {
-          origin = Fnma(Vec(world.a[i][j]), w[i], origin);
-          direction = Fnma(Vec(world.a[i][j]), u[i], direction);
-        }
-        origin.Store(group.v_rays[j]);
-        direction.Store(group.v_rays[j + 3]);
-      }
-    }
-
     JAXSPLAT_INLINE void Write(float* slot) const {
       const Vec zero(0.0f);
-      SumFour(m, v[0], v[1], v[2], slot);
-      SumFour(xx, xy, xz, yy, slot + 4);
-      SumFour(yz, zz, zero, zero, slot + 8);
-      if constexpr (kHits) SumFour(normal[0], normal[1], normal[2], zero, slot + 12);
+      SumFour(this->m, this->v[0], this->v[1], this->v[2], slot);
+      SumFour(this->xx, this->xy, this->xz, this->yy, slot + 4);
+      SumFour(this->yz, this->zz, zero, zero, slot + 8);
+      if constexpr (kHits) SumFour(this->normal[0], this->normal[1], this->normal[2], zero, slot + 12);
     }
   };
 };

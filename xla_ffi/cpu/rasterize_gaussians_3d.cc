@@ -65,6 +65,16 @@ int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint3
   return OrderByDepth(pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
 }
 
+// How many splats of the order, the nearest, have no more than `most` entries together.
+int64_t CountThatFit(const TileLists& lists, const uint32_t* order, int64_t size, int64_t most) {
+  int64_t fit = 0;
+  for (int64_t entries = 0; fit < size; ++fit) {
+    entries += lists.slot_begin[order[fit] + 1] - lists.slot_begin[order[fit]];
+    if (entries > most) break;
+  }
+  return fit;
+}
+
 PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
   PreparedImage image{};
   Scratch& scratch = image.scratch;
@@ -73,10 +83,16 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
   image.world = PrepareWorld(pool, scratch, grid, splats, prepared);
   if (splats.lists.ids != nullptr) {
     image.lists = FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists);
+    image.list_count = splats.lists.count;
   } else {
     uint32_t* order;
     const int64_t size = OrderByDepth(pool, scratch, splats, &order);
     image.lists = BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size);
+    image.list_count = image.lists.entries;
+    if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
+      const int64_t fit = CountThatFit(image.lists, order, size, splats.most_entries);
+      image.lists = BucketEllipses(pool, scratch, grid, prepared, splats.size, order, fit);
+    }
   }
   return image;
 }
@@ -250,6 +266,7 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
     Scratch local;
     BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
+  if (picture.list_count != nullptr) *picture.list_count = static_cast<int32_t>(prepared.list_count);
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
   }

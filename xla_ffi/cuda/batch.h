@@ -46,6 +46,11 @@ struct Batched {
   }
 };
 
+// Splats and rays of all images, as WorldSplats has those of one. No data where splats are evaluated on the screen.
+struct WorldBatch {
+  Batched<float> means, quats, scales, normals, rays;
+};
+
 // The splats of all images, as Splats2d has those of one.
 struct SplatBatch {
   ImageAxes axes;
@@ -57,6 +62,11 @@ struct SplatBatch {
   bool given_lists = false;
   Batched<int32_t> ids, offsets, counts;
   int64_t capacity = 0;
+  // Of lists that are found, in each image: the farthest splats that do not fit are left out. 0: no limit.
+  int64_t most_entries = 0;
+  WorldBatch world;
+
+  JAXSPLAT_HD bool AlongRays() const { return world.rays.data != nullptr; }
 };
 
 struct MaskBatch {

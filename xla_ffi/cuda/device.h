@@ -36,6 +36,12 @@ class Device {
     return static_cast<T*>(Bytes(std::max<size_t>(static_cast<size_t>(n) * sizeof(T), 1)));
   }
 
+  // From now on no memory is taken but this, and nothing is read: what is launched can be recorded and run again.
+  void UseOnly(void* workspace, size_t bytes) {
+    blocks_ = {{static_cast<char*>(workspace), bytes, 0}};
+    fixed_ = true;
+  }
+
   // Gives all memory back, for kernels that are launched later.
   void Rewind() {
     for (Block& block : blocks_) block.used = 0;
@@ -72,6 +78,7 @@ class Device {
       block.used += size;
       return block.data + block.used - size;
     }
+    if (fixed_) throw std::logic_error("CUDA: the workspace has no room for " + std::to_string(size) + " more bytes");
     const size_t total = std::max(size, kSmallest);
     blocks_.push_back({static_cast<char*>(Allocate(total)), total, size});
     return blocks_.back().data;
@@ -79,6 +86,7 @@ class Device {
 
   cudaStream_t stream_;
   std::vector<Block> blocks_;
+  bool fixed_ = false;
 };
 
 }  // namespace jaxsplat::cuda

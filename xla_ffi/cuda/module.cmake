@@ -25,14 +25,19 @@ if(JAXSPLAT_CUDA_MODE STREQUAL "auto")
   endif()
 endif()
 
+# Ends this file without the module, or the build where the module must be.
+macro(jaxsplat_without_cuda reason)
+  if(JAXSPLAT_CUDA_MODE STREQUAL "on")
+    message(FATAL_ERROR "JAXSPLAT_CUDA is on, but ${reason}")
+  endif()
+  message(STATUS "No CUDA module: ${reason}")
+  return()
+endmacro()
+
 include(CheckLanguage)
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
-  if(JAXSPLAT_CUDA_MODE STREQUAL "on")
-    message(FATAL_ERROR "JAXSPLAT_CUDA is on, but no working nvcc was found. Set CMAKE_CUDA_COMPILER or CUDACXX.")
-  endif()
-  message(STATUS "No CUDA module: there is no working nvcc")
-  return()
+  jaxsplat_without_cuda("there is no working nvcc (CMAKE_CUDA_COMPILER or CUDACXX names one)")
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND JAXSPLAT_CUDA_MODE STREQUAL "auto")
   set(CMAKE_CUDA_ARCHITECTURES native)
@@ -42,11 +47,7 @@ endif()
 enable_language(CUDA)
 find_package(CUDAToolkit QUIET)
 if(NOT CUDAToolkit_FOUND OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12 OR NOT CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 14)
-  if(JAXSPLAT_CUDA_MODE STREQUAL "on")
-    message(FATAL_ERROR "JAXSPLAT_CUDA is on, but needs the toolkit of CUDA 12 or 13, found ${CMAKE_CUDA_COMPILER_VERSION}")
-  endif()
-  message(STATUS "No CUDA module: it needs the toolkit of CUDA 12 or 13, found ${CMAKE_CUDA_COMPILER_VERSION}")
-  return()
+  jaxsplat_without_cuda("it needs the toolkit of CUDA 12 or 13, found ${CMAKE_CUDA_COMPILER_VERSION}")
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   # Machine code for each, and PTX for those to come.
@@ -55,6 +56,13 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
   else()
     set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
   endif()
+endif()
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/headers.cu
+  "#include <cub/cub.cuh>\n#include <cuda_runtime.h>\nint main() { return cudaGetLastError(); }\n")
+try_compile(JAXSPLAT_CUDA_HEADERS_WORK ${CMAKE_CURRENT_BINARY_DIR}/headers
+  SOURCES ${CMAKE_CURRENT_BINARY_DIR}/headers.cu CMAKE_FLAGS -DCMAKE_CUDA_STANDARD=17)
+if(NOT JAXSPLAT_CUDA_HEADERS_WORK)
+  jaxsplat_without_cuda("nvcc cannot compile the headers of CUDA or of CUB: the toolkit is not whole")
 endif()
 message(STATUS "CUDA module for ${CMAKE_CUDA_ARCHITECTURES}")
 
@@ -65,7 +73,8 @@ add_library(_cuda MODULE
   cuda/tile_forward.cu
   cuda/tile_lists.cu
   ffi/module.cc
-  ffi/rasterize_gaussians_3d.cc)
+  ffi/rasterize_gaussians_3d.cc
+  ffi/rasterize_gaussians_world.cc)
 set_target_properties(_cuda PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -24,7 +24,7 @@ void ForEachListedChunk(Device& device, const ImageGrid& grid, const BlendRule& 
 }
 
 bool IsGeneral(const BlendRule& rule, const SplatBatch& splats) {
-  return rule.blend_last || rule.max_contributors > 0 || splats.depth_limits.data != nullptr;
+  return rule.blend_last || rule.max_contributors > 0 || splats.depth_limits.data != nullptr || splats.AlongRays();
 }
 
 __global__ void WriteIds(Chunk chunk, int64_t size, int64_t capacity, TileLists lists, int32_t* ids) {
@@ -47,12 +47,24 @@ __global__ void WriteOffsets(Chunk chunk, int64_t tiles, int64_t capacity, TileL
   if (tile == 0) output.count[chunk.first + image] = static_cast<int32_t>(end - begin);
 }
 
+// How many entries the lists of each image have, or would have without a limit.
+__global__ void WriteListCounts(SplatBatch batch, Chunk chunk, const int64_t* image_ends, int32_t* counts) {
+  const int64_t i = ThreadIndex();
+  if (i >= chunk.count) return;
+  const int64_t found = image_ends != nullptr ? image_ends[i] - (i > 0 ? image_ends[i - 1] : 0)
+                                              : *batch.counts.At(batch.axes.Split(chunk.first + i));
+  counts[chunk.first + i] = static_cast<int32_t>(min(found, static_cast<int64_t>(INT32_MAX)));
+}
+
 }  // namespace
 
 void RasterizeForward(Device& device, const ImageGrid& grid, const BlendRule& blend, const SplatBatch& splats,
                       const MaskBatch& masks, const Picture& pictures) {
-  ForEachListedChunk(device, grid, blend, splats, masks, false,
-                     [&](const TileArguments& a) { BlendTiles(device, a, IsGeneral(blend, splats), pictures); });
+  ForEachListedChunk(device, grid, blend, splats, masks, false, [&](const TileArguments& a) {
+    LaunchEach(WriteListCounts, a.chunk.count, device.stream(), splats, a.chunk, a.lists.image_ends,
+               pictures.list_count);
+    BlendTiles(device, a, IsGeneral(blend, splats), pictures);
+  });
 }
 
 void RasterizeBackward(Device& device, const ImageGrid& grid, const BlendRule& blend, const SplatBatch& splats,

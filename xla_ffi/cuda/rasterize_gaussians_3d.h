@@ -12,6 +12,7 @@ namespace jaxsplat::cuda {
 // As PictureGradient, of all images.
 struct PictureGradientBatch {
   Batched<float> colors, transmittances, v_colors, v_transmittances;
+  Batched<float> hits = {}, v_hits = {};  // no data where none were asked for
 };
 
 // The pictures and gradients that are written are those of all images, one after another.

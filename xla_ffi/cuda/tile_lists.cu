@@ -24,7 +24,9 @@ struct Extents {
   SplatBatch batch;
   Chunk chunk;
   bool exact;
-  const Gaussian2d* splats;
+  Gaussian2d* splats;
+  GaussianWorld* world;    // along rays
+  const int64_t* anchors;  // [images]
 
   // Calls f(y, tiles of row y) for the rows of tiles that a splat may touch.
   template <class F>
@@ -45,10 +47,46 @@ struct Extents {
   }
 };
 
-__device__ void PrepareSplat(const SplatBatch& batch, const ImageIndex& image, int64_t id, AlphaMin alpha_min,
-                             Gaussian2d* to) {
+// Where the first ray of each image that sees anything starts: the pixel. A block an image.
+__global__ void FindAnchors(SplatBatch batch, Chunk chunk, int64_t pixels, int64_t* anchors) {
+  __shared__ int first;
+  const float* const rays = batch.world.rays.At(batch.axes.Split(chunk.first + blockIdx.x));
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) first = kThreads;
+  int64_t start = 0;
+  for (; start < pixels; start += kThreads) {
+    const bool sees = start + thread < pixels && Sees(rays + (start + thread) * 6);
+    if (__syncthreads_count(sees) == 0) continue;
+    if (sees) atomicMin(&first, thread);
+    break;
+  }
+  __syncthreads();
+  if (thread == 0) anchors[blockIdx.x] = min(start + first, pixels - 1);
+}
+
+// Returns whether the splat can be drawn.
+__device__ bool PrepareWorld(const SplatBatch& batch, const ImageIndex& image, int64_t id, int64_t anchor,
+                             GaussianWorld* to) {
+  const WorldBatch& world = batch.world;
+  const CanonicalSpace space(world.means.At(image) + id * 3, world.quats.At(image) + id * 4,
+                             world.scales.At(image) + id * 3, world.rays.At(image) + anchor * 6);
+  if (!space.drawn) return false;
+  for (int k = 0; k < 9; ++k) to->a[k / 3][k % 3] = static_cast<float>(space.a[k / 3][k % 3]);
+  to->distance = static_cast<float>(space.distance);
+  for (int k = 0; k < 3; ++k) {
+    to->normal[k] = world.normals.data != nullptr ? world.normals.At(image)[id * 3 + k] : 0.0f;
+  }
+  return true;
+}
+
+__device__ void PrepareOutline(const SplatBatch& batch, const ImageIndex& image, int64_t id, AlphaMin alpha_min,
+                               Gaussian2d* to) {
+  // Splats along rays may come without an outline on the screen.
+  const float circle[3] = {1, 0, 1}, nowhere[2] = {0, 0};
+  const bool outlined = batch.conics.data != nullptr;
   const GaussianFields2d f =
-      FieldsOf(batch.means.At(image) + id * 2, batch.conics.At(image) + id * 3, batch.opacities.At(image)[id]);
+      FieldsOf(outlined ? batch.means.At(image) + id * 2 : nowhere, outlined ? batch.conics.At(image) + id * 3 : circle,
+               batch.opacities.At(image)[id]);
   const Geometry2d g = Prepare(Vec(f.x), Vec(f.y), Vec(f.a), Vec(f.b), Vec(f.schur), Vec(f.opacity),
                                Vec(alpha_min.value), Log2(Vec(f.opacity * alpha_min.inverse)));
   to->id = static_cast<int32_t>(id);
@@ -65,18 +103,28 @@ __device__ void PrepareSplat(const SplatBatch& batch, const ImageIndex& image, i
   to->shear_y = g.shear_y.v;
   to->inv_l11 = g.inv_l11.v;
   to->level = g.level.v;
+  if (!outlined) SetEverywhere(to);
+}
+
+__device__ void PrepareSplat(const Extents& extents, const ImageIndex& image, int64_t row, AlphaMin alpha_min) {
+  const int64_t size = extents.batch.size;
+  PrepareOutline(extents.batch, image, row % size, alpha_min, &extents.splats[row]);
+  if (extents.world == nullptr) return;
+  const int64_t anchor = extents.anchors[row / size];
+  if (!PrepareWorld(extents.batch, image, row % size, anchor, &extents.world[row])) SetNothing(&extents.splats[row]);
 }
 
 // The splats of given lists, all of them.
-__global__ void PrepareAll(SplatBatch batch, Chunk chunk, AlphaMin alpha_min, Gaussian2d* splats) {
+__global__ void PrepareAll(Extents extents, AlphaMin alpha_min) {
+  const SplatBatch& batch = extents.batch;
   const int64_t row = ThreadIndex();
-  if (row >= chunk.count * batch.size) return;
-  PrepareSplat(batch, batch.axes.Split(chunk.first + row / batch.size), row % batch.size, alpha_min, &splats[row]);
+  if (row >= extents.chunk.count * batch.size) return;
+  PrepareSplat(extents, batch.axes.Split(extents.chunk.first + row / batch.size), row, alpha_min);
 }
 
 // For each row its splat, how many tiles it touches, and what it is ordered by: image, depth, id.
-__global__ void PrepareRows(Extents extents, AlphaMin alpha_min, Gaussian2d* splats, int32_t* tiles_touched,
-                            uint64_t* keys, uint32_t* rows) {
+__global__ void PrepareRows(Extents extents, AlphaMin alpha_min, int32_t* tiles_touched, uint64_t* keys,
+                            uint32_t* rows) {
   const SplatBatch& batch = extents.batch;
   const int64_t row = ThreadIndex();
   if (row >= extents.chunk.count * batch.size) return;
@@ -89,7 +137,7 @@ __global__ void PrepareRows(Extents extents, AlphaMin alpha_min, Gaussian2d* spl
   const bool visible = one.Visible(id);
   int32_t touched = 0;
   if (visible) {
-    if (extents.exact) PrepareSplat(batch, image, id, alpha_min, &splats[row]);
+    if (extents.exact) PrepareSplat(extents, image, row, alpha_min);
     extents.ForEachSpan(row,
                         [&](int32_t, TileSpan span) { touched += span.x0 <= span.x1 ? span.x1 - span.x0 + 1 : 0; });
   }
@@ -107,6 +155,15 @@ __global__ void CountInOrder(int64_t n, const uint32_t* order, const int32_t* ti
 __global__ void ImageEnds(Chunk chunk, int64_t size, const int64_t* ends, int64_t* image_ends) {
   const int64_t i = ThreadIndex();
   if (i < chunk.count) image_ends[i] = size > 0 ? ends[(i + 1) * size - 1] : 0;
+}
+
+// Takes the entries of those rows away that end behind the limit of their image.
+__global__ void DropBeyond(Chunk chunk, int64_t size, int64_t most, const int64_t* ends, const int64_t* image_ends,
+                           int64_t* counts) {
+  const int64_t i = ThreadIndex();
+  if (i >= chunk.count * size) return;
+  const int64_t image = i / size, begin = image > 0 ? image_ends[image - 1] : 0;
+  if (ends[i] - begin > most) counts[i] = 0;
 }
 
 // The entries of each splat, splat by splat in their order.
@@ -250,40 +307,70 @@ void RefuseDamage(Device& device, const ImageGrid& grid, const SplatBatch& batch
   }
 }
 
+// The number of entries of all images, read by the host.
+int64_t ReadSize(Device& device, Chunk chunk, const int64_t* image_ends) {
+  std::vector<int64_t> ends(static_cast<size_t>(chunk.count));
+  device.Read(image_ends, chunk.count, ends.data());
+  for (size_t i = 0; i < ends.size(); ++i) CheckEntries(ends[i] - (i > 0 ? ends[i - 1] : 0));
+  return ends.back();
+}
+
+// With memory for what is prepared, and the anchors.
+Extents MakeExtents(Device& device, const ImageGrid& grid, const SplatBatch& batch, Chunk chunk, bool exact) {
+  const int64_t rows = chunk.count * batch.size;
+  Extents extents{grid, batch, chunk, exact, device.Take<Gaussian2d>(exact ? rows : 0), nullptr, nullptr};
+  if (batch.AlongRays()) {
+    extents.world = device.Take<GaussianWorld>(rows);
+    auto* anchors = device.Take<int64_t>(chunk.count);
+    Launch(FindAnchors, chunk.count, kThreads, device.stream(), batch, chunk, grid.width * grid.height, anchors);
+    extents.anchors = anchors;
+  }
+  return extents;
+}
+
 }  // namespace
 
 bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exact, const SplatBatch& batch,
                Chunk chunk, TileLists* lists) {
   const int64_t rows = chunk.count * batch.size, tiles = chunk.count * grid.tiles();
-  auto* splats = device.Take<Gaussian2d>(exact ? rows : 0);
+  const Extents extents = MakeExtents(device, grid, batch, chunk, exact);
   auto* touched = device.Take<int32_t>(rows);
   auto* keys = device.Take<uint64_t>(rows);
   auto* order = device.Take<uint32_t>(rows);
   auto* counts = device.Take<int64_t>(rows);
   auto* ends = device.Take<int64_t>(rows);
   auto* image_ends = device.Take<int64_t>(chunk.count);
-  const Extents extents{grid, batch, chunk, exact, splats};
   if (rows > 0) {
-    LaunchEach(PrepareRows, rows, device.stream(), extents, AlphaMin(alpha_min), splats, touched, keys, order);
+    LaunchEach(PrepareRows, rows, device.stream(), extents, AlphaMin(alpha_min), touched, keys, order);
     SortPairs(device, rows, 0, 32 + Bits(chunk.count - 1), &keys, &order);
     LaunchEach(CountInOrder, rows, device.stream(), rows, order, touched, counts);
     InclusiveSum(device, rows, counts, ends);
   }
   LaunchEach(ImageEnds, chunk.count, device.stream(), chunk, batch.size, ends, image_ends);
-  std::vector<int64_t> host_ends(static_cast<size_t>(chunk.count));
-  device.Read(image_ends, chunk.count, host_ends.data());
-  for (size_t i = 0; i < host_ends.size(); ++i) CheckEntries(host_ends[i] - (i > 0 ? host_ends[i - 1] : 0));
-  const int64_t size = host_ends.back();
-  if (size > kEntriesInFlight && chunk.count > 1) return false;
+  int64_t size = chunk.count * batch.most_entries;
+  if (batch.most_entries > 0) {
+    auto* ends_that_fit = device.Take<int64_t>(rows);
+    if (rows > 0) {
+      LaunchEach(DropBeyond, rows, device.stream(), chunk, batch.size, batch.most_entries, ends, image_ends, counts);
+      InclusiveSum(device, rows, counts, ends_that_fit);
+    }
+    ends = ends_that_fit;
+  } else {
+    size = ReadSize(device, chunk, image_ends);
+    if (size > kEntriesInFlight && chunk.count > 1) return false;
+  }
   auto* entries = device.Take<uint64_t>(size);
   auto* slots = device.Take<uint32_t>(size);
   auto* ranges = device.Take<TileRange>(tiles);
   if (size > 0) {
+    // What no row fills is sorted behind the last tile.
+    if (batch.most_entries > 0) device.Fill(entries, 0xff, size);
     LaunchEach(EmitEntries, rows, device.stream(), extents, order, ends, entries, slots);
     SortPairs(device, size, 32, 32 + Bits(tiles), &entries, &slots);
   }
   LaunchEach(FindRanges, tiles, device.stream(), entries, size, tiles, ranges);
-  *lists = {splats, entries, slots, size, ranges, order, ends, touched, image_ends};
+  *lists = {extents.splats, extents.world, extents.anchors, entries,   slots, size, ranges,
+            order,          ends,          touched,         image_ends};
   return true;
 }
 
@@ -292,13 +379,13 @@ TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch
   RefuseDamage(device, grid, batch, chunk);
   const int64_t rows = chunk.count * batch.size, size = chunk.count * batch.capacity,
                 tiles = chunk.count * grid.tiles();
-  auto* splats = device.Take<Gaussian2d>(rows);
+  const Extents extents = MakeExtents(device, grid, batch, chunk, true);
   auto* entries = device.Take<uint64_t>(size);
   auto* ranges = device.Take<TileRange>(tiles);
-  TileLists lists{splats, entries, nullptr, size, ranges};
+  TileLists lists{extents.splats, extents.world, extents.anchors, entries, nullptr, size, ranges};
   auto* keys = slots ? device.Take<uint64_t>(size) : nullptr;
   auto* values = slots ? device.Take<uint32_t>(size) : nullptr;
-  LaunchEach(PrepareAll, rows, device.stream(), batch, chunk, AlphaMin(alpha_min), splats);
+  LaunchEach(PrepareAll, rows, device.stream(), extents, AlphaMin(alpha_min));
   LaunchEach(TakeEntries, size, device.stream(), grid, batch, chunk, entries, keys, values);
   LaunchEach(TakeRanges, tiles, device.stream(), grid, batch, chunk, ranges);
   if (slots) {

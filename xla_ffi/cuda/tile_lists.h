@@ -7,7 +7,9 @@
 
 #include "cuda/batch.h"
 #include "cuda/device.h"
+#include "cuda/sizes.h"
 #include "math/gaussian_2d.h"
+#include "math/gaussian_world.h"
 
 namespace jaxsplat::cuda {
 
@@ -20,6 +22,8 @@ struct TileRange {
 // have numbers, its slots, one after another.
 struct TileLists {
   const Gaussian2d* splats = nullptr;      // [rows]
+  const GaussianWorld* world = nullptr;    // [rows] along rays
+  const int64_t* anchors = nullptr;        // [images] the pixel whose ray starts at the anchor
   const uint64_t* entries = nullptr;       // by tile; the low 32 bits are the row
   const uint32_t* slots = nullptr;         // of each entry
   int64_t size = 0;                        // number of slots
@@ -27,16 +31,12 @@ struct TileLists {
   const uint32_t* order = nullptr;         // rows in the order of their slots; null: as they come
   const int64_t* slot_ends = nullptr;      // [rows] in that order, where the slots of each end
   const int32_t* tiles_touched = nullptr;  // [rows]
-  const int64_t* image_ends = nullptr;     // [images] number of intersections up to the end of each image
+  const int64_t* image_ends = nullptr;     // [images] number of intersections up to the end of each image, all of them
 };
 
-// What limits the memory that is used at once.
-inline constexpr int64_t kRowsInFlight = int64_t{1} << 22;
-inline constexpr int64_t kTilesInFlight = int64_t{1} << 24;
-inline constexpr int64_t kEntriesInFlight = int64_t{1} << 25;
-
-// Finds the lists, by ellipse if `exact`, else by box. The host reads their size. Returns false if there are too many
-// entries for a chunk of more than one image. Throws std::invalid_argument if one image alone has too many.
+// Finds the lists, by ellipse if `exact`, else by box. Without a limit the host reads their size: it returns false if
+// there are too many entries for a chunk of more than one image, and throws std::invalid_argument if one image alone
+// has too many.
 bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exact, const SplatBatch& batch,
                Chunk chunk, TileLists* lists);
 
@@ -48,10 +48,7 @@ TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch
 // Calls f(chunk), which returns whether the chunk was small enough, for chunks that make up all images.
 template <class F>
 void ForEachChunk(const SplatBatch& batch, const ImageGrid& grid, const F& f) {
-  const int64_t by_rows = kRowsInFlight / std::max<int64_t>(batch.size, 1);
-  const int64_t by_tiles = kTilesInFlight / grid.tiles();
-  const int64_t by_entries = kEntriesInFlight / std::max<int64_t>(batch.capacity, 1);
-  int64_t most = std::max<int64_t>(1, std::min({by_rows, by_tiles, by_entries}));
+  int64_t most = ImagesAtOnce(batch.size, grid.tiles(), std::max(batch.capacity, batch.most_entries));
   for (int64_t first = 0; first < batch.images;) {
     const int64_t count = std::min(most, batch.images - first);
     if (f(Chunk{first, count})) {

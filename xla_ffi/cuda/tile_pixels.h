@@ -8,6 +8,7 @@
 #include "core/constants.h"
 #include "cuda/batch.h"
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/tile_lists.h"
 #include "math/compositing.h"
 #include "math/gaussian_2d.h"
@@ -19,12 +20,6 @@ using namespace JAXSPLAT_ISA;
 inline constexpr int kWarp = 32;
 inline constexpr int kMostWarps = kThreads / kWarp;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// A block has a thread for each pixel of a tile, or of a part of it where the tile has more than kPartSide^2 pixels.
-inline constexpr int kPartSide = 16;
-
-// More channels than are stored in the splat are worked on in chunks of so many.
-inline constexpr int kWideChannels = 16;
 
 // What the kernels of both passes take.
 struct TileArguments {
@@ -75,14 +70,14 @@ struct TilePixel {
   }
 };
 
-// The pixel of a thread before the first splat.
+// The pixel of a thread before the first splat; one that sees nothing has ended before it begins.
 template <bool kGeneral>
-__device__ Composited<kGeneral> BeginPixel(const TileArguments& a, const TilePixel& me) {
+__device__ Composited<kGeneral> BeginPixel(const TileArguments& a, const TilePixel& me, bool sees) {
   if constexpr (kGeneral) {
-    const bool limited = me.inside && a.batch.depth_limits.data != nullptr;
-    return {Mask{me.inside}, Vec(limited ? a.batch.depth_limits.At(me.index)[me.pixel] : INFINITY)};
+    const bool limited = sees && a.batch.depth_limits.data != nullptr;
+    return {Mask{sees}, Vec(limited ? a.batch.depth_limits.At(me.index)[me.pixel] : INFINITY)};
   } else {
-    return Composited<kGeneral>(Mask{me.inside});
+    return Composited<kGeneral>(Mask{sees});
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef JAXSPLAT_FFI_EXECUTOR_H_
 #define JAXSPLAT_FFI_EXECUTOR_H_
 
+#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -24,22 +25,32 @@ namespace jaxsplat {
 // The emulated device: a stream of its own, and its own memory.
 class Executor final : public cuda::Device {
  public:
-  Executor() : Device(nullptr) {}
+  Executor() : Executor(std::make_unique<EmulatedStream>()) {}
   Executor(Executor&&) = default;
   ~Executor() override {
-    cudaStreamSynchronize(stream());
+    if (stream_ != nullptr) cudaStreamSynchronize(stream());
     for (void* data : allocations_) cudaFree(data);
   }
+  // As XLA does where it makes a CUDA graph of the call.
+  void UseOnly(void* workspace, size_t bytes) {
+    Device::UseOnly(workspace, bytes);
+    emulator::BeginCapture(stream());
+  }
   // Throws what went wrong in what was launched.
-  void Finish() { cuda::Check(cudaStreamSynchronize(stream()), "kernels"); }
+  void Finish() {
+    emulator::Replay(stream());
+    cuda::Check(cudaStreamSynchronize(stream()), "kernels");
+  }
 
  private:
+  explicit Executor(std::unique_ptr<EmulatedStream> stream) : Device(stream.get()), stream_(std::move(stream)) {}
   void* Allocate(size_t bytes) override {
     void* data = nullptr;
     if (cudaMalloc(&data, bytes) != cudaSuccess) throw std::bad_alloc();
     allocations_.push_back(data);
     return data;
   }
+  std::unique_ptr<EmulatedStream> stream_;
   std::vector<void*> allocations_;
 };
 
@@ -63,6 +74,11 @@ class Executor final : public cuda::Device {
 };
 
 #endif
+
+// Makes the device take no memory but the workspace, where there is one.
+inline void UseOnly(Executor& executor, WorkspaceResult workspace) {
+  if (workspace->element_count() > 0) executor.UseOnly(workspace->typed_data(), workspace->size_bytes());
+}
 
 // The leading axes of the images that have more than one element, innermost first.
 inline std::vector<size_t> LongAxes(const Images& images) {
@@ -115,10 +131,14 @@ struct xla::ffi::CtxDecoding<jaxsplat::Executor> {
 #else
 
 #include "ffi/images.h"
+#include "ffi/operands.h"
 
 namespace jaxsplat {
 
 using Executor = XlaPool;
+
+// A CPU has memory of its own.
+inline void UseOnly(Executor&, WorkspaceResult) {}
 
 }  // namespace jaxsplat
 

@@ -20,6 +20,8 @@ using S32 = ffi::Buffer<ffi::S32>;
 using Flags = ffi::Buffer<ffi::PRED>;
 using F32Result = ffi::Result<F32>;
 using S32Result = ffi::Result<S32>;
+using Bytes = ffi::Buffer<ffi::U8>;
+using WorkspaceResult = ffi::Result<Bytes>;
 using Dims = ffi::Span<const int64_t>;
 
 // The leading axes of the results: one image per element.
@@ -102,6 +104,11 @@ ffi::Error Guard(const F& f) {
 #define JAXSPLAT_HANDLER(name, ...)                                                          \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
+
+// The same handler twice: also for lists of a fixed capacity, which XLA may record as part of a CUDA graph.
+#define JAXSPLAT_HANDLERS(name, function, ...)   \
+  JAXSPLAT_HANDLER(name, function, __VA_ARGS__); \
+  JAXSPLAT_HANDLER(name##_static, function, __VA_ARGS__, {xla::ffi::Traits::kCmdBufferCompatible})
 
 // What every rasterizer of splats has: the side of a tile, and the blend rule.
 #define JAXSPLAT_BLEND()                 \

@@ -26,10 +26,12 @@ struct Inputs {
   Operand<int32_t> radii, ids, offsets, counts;
   Operand<bool> masks;
   bool given_lists;
+  int64_t most_entries;
 
   Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d,
          const F32& conics_, const F32& colors_, const F32& opacities_, const F32& depths_, const F32& depth_limits,
-         const S32& radii_, const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count)
+         const S32& radii_, const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count,
+         int64_t max_intersections)
       : images(result_images),
         grid{picture[picture.size() - 2], picture[picture.size() - 3], tile_size},
         blend(rule),
@@ -43,7 +45,8 @@ struct Inputs {
         ids("gaussian_ids", gaussian_ids.typed_data(), gaussian_ids.dimensions(), 1, images),
         offsets("tile_offsets", tile_offsets.typed_data(), tile_offsets.dimensions(), 1, images),
         counts("count", count.typed_data(), count.dimensions(), 0, images),
-        masks("masks", masks_.typed_data(), masks_.dimensions(), 2, images) {
+        masks("masks", masks_.typed_data(), masks_.dimensions(), 2, images),
+        most_entries(max_intersections) {
     const int64_t n = means.dim(0);
     given_lists = offsets.dim(0) > 0;
     means.Expect("means2d", {n, 2});
@@ -126,6 +129,7 @@ cuda::SplatBatch Batch(const Inputs& in) {
     batch.capacity = in.ids.dim(0);
   } else {
     batch.radii = BatchOf(in.radii, in.images);
+    batch.most_entries = in.most_entries;
   }
   return batch;
 }
@@ -175,6 +179,7 @@ Splats2d Splats(const Inputs& in, int64_t image) {
     s.lists = {in.ids.At(image), in.offsets.At(image), in.ids.dim(0), *in.counts.At(image)};
   } else {
     s.radii = in.radii.At(image);
+    s.most_entries = in.most_entries;
   }
   return s;
 }
@@ -187,7 +192,7 @@ void RunForward(Executor& executor, const Inputs& in, bool keep, const Picture& 
     RasterizeForward(inner, in.grid, in.blend, Splats(in, image), Mask(in, image),
                      keep && in.images.count() <= kMostKeptImages,
                      {pictures.colors + image * pixels * channels, pictures.transmittances + image * pixels,
-                      pictures.last_ids + image * pixels});
+                      pictures.last_ids + image * pixels, nullptr, pictures.list_count + image});
   });
 }
 
@@ -220,14 +225,14 @@ ffi::Error Trace(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opa
                  S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, S32Result counts, S32Result ids,
                  F32Result alphas, F32Result transmittances, F32Result splat_weights, S32Result splat_counts,
                  int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                 int64_t max_contributors, bool by_weight) {
+                 int64_t max_contributors, int64_t max_intersections, bool by_weight) {
   return Guard([&] {
     ContributorResults results{counts, ids, alphas, transmittances, splat_weights, splat_counts};
     const Dims pixels = counts->dimensions();
     const int64_t picture[] = {pixels[pixels.size() - 2], pixels[pixels.size() - 1], colors.dimensions().back()};
     const Inputs in(results.images(), Dims(picture, 3), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count, max_intersections);
     ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
       TraceContributors(inner, in.grid, in.blend, Splats(in, image), Mask(in, image), results.At(image, by_weight));
     });
@@ -238,27 +243,32 @@ ffi::Error Trace(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opa
 
 ffi::Error Forward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
                    S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
-                   F32Result out_transmittances, S32Result out_last_ids, int64_t tile_size, double alpha_max,
-                   double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors, bool keep) {
+                   F32Result out_transmittances, S32Result out_last_ids, S32Result out_list_count,
+                   WorkspaceResult workspace, int64_t tile_size, double alpha_max, double alpha_min,
+                   double transmittance_min, bool blend_last, int64_t max_contributors, int64_t max_intersections,
+                   bool keep) {
   return Guard([&] {
+    UseOnly(executor, workspace);
     const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count, max_intersections);
     RunForward(executor, in, keep,
-               {out_colors->typed_data(), out_transmittances->typed_data(), out_last_ids->typed_data()});
+               {out_colors->typed_data(), out_transmittances->typed_data(), out_last_ids->typed_data(), nullptr,
+                out_list_count->typed_data()});
   });
 }
 
 ffi::Error Backward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
                     S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32 picture,
                     F32 transmittances, F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics,
-                    F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, int64_t tile_size,
-                    double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                    int64_t max_contributors) {
+                    F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, WorkspaceResult workspace,
+                    int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                    int64_t max_contributors, int64_t max_intersections) {
   return Guard([&] {
+    UseOnly(executor, workspace);
     const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count, max_intersections);
     const bool absgrad = v_absgrads->element_count() > 0;
     RunBackward(executor, in, Cotangents(in, picture, transmittances, v_picture, v_transmittances),
                 {v_means2d->typed_data(), v_conics->typed_data(), v_colors->typed_data(), v_opacities->typed_data(),
@@ -281,6 +291,7 @@ ffi::Error Intersect(Executor executor, F32 means2d, S32 radii, F32 depths, F32 
 }  // namespace
 }  // namespace jaxsplat
 
+using jaxsplat::Bytes;
 using jaxsplat::F32;
 using jaxsplat::Flags;
 using jaxsplat::S32;
@@ -301,20 +312,30 @@ namespace ffi = xla::ffi;
       .Arg<S32>()                \
       .Arg<S32>()
 
-JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
-                 JAXSPLAT_OPERANDS().Ret<F32>().Ret<F32>().Ret<S32>().JAXSPLAT_BLEND().Attr<bool>("keep"));
-JAXSPLAT_HANDLER(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
-                 JAXSPLAT_OPERANDS()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Arg<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .Ret<F32>()
-                     .JAXSPLAT_BLEND());
+JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
+                  JAXSPLAT_OPERANDS()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<S32>()
+                      .Ret<S32>()
+                      .Ret<Bytes>()
+                      .JAXSPLAT_BLEND()
+                      .Attr<int64_t>("max_intersections")
+                      .Attr<bool>("keep"));
+JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
+                  JAXSPLAT_OPERANDS()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Arg<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<F32>()
+                      .Ret<Bytes>()
+                      .JAXSPLAT_BLEND()
+                      .Attr<int64_t>("max_intersections"));
 #if !defined(JAXSPLAT_CUDA)
 JAXSPLAT_HANDLER(jaxsplat_trace_contributors, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
 #endif

@@ -32,7 +32,7 @@ static_assert(sizeof(Gaussian2d) == 64);
 inline constexpr int kGaussianStride = sizeof(Gaussian2d) / sizeof(float);
 
 // Makes it touch every tile and block.
-inline void SetEverywhere(Gaussian2d* g) {
+JAXSPLAT_HD inline void SetEverywhere(Gaussian2d* g) {
   constexpr float kFar = 1e18f;
   g->x = g->y = g->l21 = g->l22 = g->shear_y = 0;
   g->half_height = g->inv_l11 = kFar;

@@ -43,7 +43,7 @@ struct CanonicalSpace {
   double turn[3][3], a[3][3], distance;
   bool drawn;  // not so: a value that is not finite, no rotation, a scale of zero, or the anchor at the mean
 
-  CanonicalSpace(const float* mean, const float* rotation, const float* scale, const float* anchor) {
+  JAXSPLAT_HD CanonicalSpace(const float* mean, const float* rotation, const float* scale, const float* anchor) {
     // Beyond these, products of three overflow in float.
     constexpr double kSmallest = 1e-12, kLargest = 1e12;
     length = 0;
@@ -86,8 +86,8 @@ struct CanonicalSpace {
 // dL/dmean = A^T v, and the sum over the rays of dL/dW is -M W^-T with the symmetric matrix M of the moments. So
 // dL/ds_k = M_kk / s_k, and for a small rotation about a splat's own axes dL is M_ij times a difference of ratios of
 // scales, exactly zero for a ball: nothing cancels.
-inline WorldGaussianGradient EvaluateVjp(const MomentsWorld& s, const CanonicalSpace& space, const float* scale,
-                                         float opacity) {
+JAXSPLAT_HD inline WorldGaussianGradient EvaluateVjp(const MomentsWorld& s, const CanonicalSpace& space,
+                                                     const float* scale, float opacity) {
   WorldGaussianGradient result;
   result.opacity = static_cast<double>(s.m) / opacity;
   for (int j = 0; j < 3; ++j) {

@@ -40,6 +40,7 @@ struct Splats2d {
   const float* depths;     // [N], with given lists only used where there are limits
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
+  int64_t most_entries;       // of lists that are found: the farthest splats that do not fit are left out; 0: no limit
   const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
   const WorldSplats* world;   // evaluated along rays, or null
 
@@ -60,6 +61,8 @@ struct Picture {
   float* transmittances;  // [H, W]
   int32_t* last_ids;      // [H, W]
   float* hits = nullptr;  // [H, W, kHitChannels] or null
+  // The number of entries that the tile lists have, or would have without a limit.
+  int32_t* list_count = nullptr;
 };
 
 struct PictureGradient {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace jaxsplat {
 
 struct WorldSplats {
@@ -24,7 +26,7 @@ struct WorldGradient {
 };
 
 // Whether the pixel of a ray sees anything.
-inline bool Sees(const float* ray) {
+JAXSPLAT_HD inline bool Sees(const float* ray) {
   float finite = 0;  // becomes NaN
   for (int k = 0; k < 6; ++k) finite += ray[k] * 0.0f;
   return finite == 0 && (ray[3] != 0 || ray[4] != 0 || ray[5] != 0);

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 // --- Qualifiers ------------------------------------------------------------------------------------------------------
 #define __device__
@@ -112,10 +113,15 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorLaunchFailure = 719
 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-typedef struct EmulatedStream* cudaStream_t;
+struct EmulatedStream {
+  bool captures = false;
+  std::vector<std::function<void()>> captured;
+};
+typedef EmulatedStream* cudaStream_t;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
@@ -131,9 +137,13 @@ const char* cudaGetErrorString(cudaError_t error);
 
 namespace emulator {
 
-// Runs now, or at the next synchronisation where EMULATOR_DEFER is set.
-void Enqueue(std::function<void()> work);
-cudaError_t LaunchGrid(dim3 grid, dim3 block, std::function<void()> kernel);
+// Runs now, or at the next synchronisation where EMULATOR_DEFER is set; or is captured.
+void Enqueue(std::function<void()> work, cudaStream_t stream);
+cudaError_t LaunchGrid(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
+// From here on nothing runs, and to allocate, to wait, and to copy to the host are errors.
+void BeginCapture(cudaStream_t stream);
+// Ends it, and runs what was captured: twice, as a CUDA graph that is run again.
+void Replay(cudaStream_t stream);
 // The race detector watches between these.
 void Watch(bool on);
 
@@ -150,7 +160,7 @@ __attribute__((no_sanitize("thread"))) void Call(void (*kernel)(P...), const std
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... arguments) {
   std::tuple<P...> copies(static_cast<P>(arguments)...);
-  return emulator::LaunchGrid(config->gridDim, config->blockDim,
+  return emulator::LaunchGrid(config->gridDim, config->blockDim, config->stream,
                               [kernel, copies] { emulator::Call(kernel, copies, std::index_sequence_for<P...>()); });
 }
 

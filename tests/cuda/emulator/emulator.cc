@@ -336,27 +336,39 @@ void NoteAtomic(const void* address, size_t size) {
   if (hooks.atomic != nullptr) hooks.atomic(address, size, __builtin_return_address(0));
 }
 
-void Enqueue(std::function<void()> work) {
+void Enqueue(std::function<void()> work, cudaStream_t stream) {
   std::lock_guard<std::mutex> lock(mutex);
   ReadOptions();
-  if (options.defer != 0) {
+  if (stream->captures) {
+    stream->captured.push_back(std::move(work));
+  } else if (options.defer != 0) {
     queue.push_back(std::move(work));
   } else if (!failed) {
     work();
   }
 }
 
-cudaError_t LaunchGrid(dim3 grid, dim3 threads, std::function<void()> kernel) {
+void BeginCapture(cudaStream_t stream) { stream->captures = true; }
+
+void Replay(cudaStream_t stream) {
+  stream->captures = false;
+  for (int run = 0; run < 2; ++run) {
+    for (const std::function<void()>& work : stream->captured) Enqueue(work, stream);
+  }
+}
+
+cudaError_t LaunchGrid(dim3 grid, dim3 threads, cudaStream_t stream, std::function<void()> kernel) {
   const bool fits = grid.x > 0 && grid.x <= 0x7fffffffu && threads.x > 0 && threads.x <= kMostThreads;
   if (!fits) return last_error = cudaErrorInvalidConfiguration;
-  Enqueue([=] { RunGrid(grid, threads, kernel); });
+  Enqueue([=] { RunGrid(grid, threads, kernel); }, stream);
   return failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 }  // namespace emulator
 
 cudaError_t cudaMalloc(void** data, size_t size) {
-  *data = std::malloc(size);
+  constexpr size_t kAlignment = 256;  // as on a device
+  *data = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   emulator::Poison(static_cast<char*>(*data), size);
   return cudaSuccess;
@@ -365,15 +377,17 @@ cudaError_t cudaFree(void* data) {
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind, cudaStream_t) {
-  emulator::Enqueue([=] { std::memmove(to, from, size); });
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (stream->captures && kind == cudaMemcpyDeviceToHost) return cudaErrorStreamCaptureUnsupported;
+  emulator::Enqueue([=] { std::memmove(to, from, size); }, stream);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* data, int byte, size_t size, cudaStream_t) {
-  emulator::Enqueue([=] { std::memset(data, byte, size); });
+cudaError_t cudaMemsetAsync(void* data, int byte, size_t size, cudaStream_t stream) {
+  emulator::Enqueue([=] { std::memset(data, byte, size); }, stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->captures) return cudaErrorStreamCaptureUnsupported;
   std::lock_guard<std::mutex> lock(emulator::mutex);
   for (const std::function<void()>& work : std::exchange(emulator::queue, {})) {
     if (!emulator::failed) work();
@@ -385,8 +399,9 @@ cudaError_t cudaGetLastError() {
   return std::exchange(emulator::last_error, cudaSuccess);
 }
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorLaunchFailure          ? emulator::error_text.c_str()
-         : error == cudaErrorInvalidConfiguration ? "invalid configuration argument"
-         : error == cudaErrorMemoryAllocation     ? "out of memory"
-                                                  : "invalid argument";
+  return error == cudaErrorLaunchFailure              ? emulator::error_text.c_str()
+         : error == cudaErrorInvalidConfiguration     ? "invalid configuration argument"
+         : error == cudaErrorMemoryAllocation         ? "out of memory"
+         : error == cudaErrorStreamCaptureUnsupported ? "operation not permitted when stream is capturing"
+                                                      : "invalid argument";
 }

@@ -37,21 +37,23 @@ inline bool IsSizeQuery(void* scratch, size_t* size, size_t needed, cudaError_t*
 struct DeviceRadixSort {
   template <class K, class V>
   static cudaError_t SortPairs(void* scratch, size_t& size, DoubleBuffer<K>& keys, DoubleBuffer<V>& values, int64_t n,
-                               int begin_bit, int end_bit, cudaStream_t) {
+                               int begin_bit, int end_bit, cudaStream_t stream) {
     cudaError_t error;
     if (internal::IsSizeQuery(scratch, &size, 256 + static_cast<size_t>(n), &error)) return error;
-    emulator::Enqueue([=]() mutable {
-      const K mask =
-          end_bit - begin_bit >= static_cast<int>(sizeof(K)) * 8 ? ~K{0} : (K{1} << (end_bit - begin_bit)) - 1;
-      const auto digits = [&](size_t i) { return static_cast<K>(keys.Current()[i] >> begin_bit) & mask; };
-      std::vector<size_t> order(static_cast<size_t>(n));
-      std::iota(order.begin(), order.end(), size_t{0});
-      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return digits(a) < digits(b); });
-      for (size_t i = 0; i < order.size(); ++i) {
-        keys.Alternate()[i] = keys.Current()[order[i]];
-        values.Alternate()[i] = values.Current()[order[i]];
-      }
-    });
+    emulator::Enqueue(
+        [=]() mutable {
+          const K mask =
+              end_bit - begin_bit >= static_cast<int>(sizeof(K)) * 8 ? ~K{0} : (K{1} << (end_bit - begin_bit)) - 1;
+          const auto digits = [&](size_t i) { return static_cast<K>(keys.Current()[i] >> begin_bit) & mask; };
+          std::vector<size_t> order(static_cast<size_t>(n));
+          std::iota(order.begin(), order.end(), size_t{0});
+          std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return digits(a) < digits(b); });
+          for (size_t i = 0; i < order.size(); ++i) {
+            keys.Alternate()[i] = keys.Current()[order[i]];
+            values.Alternate()[i] = values.Current()[order[i]];
+          }
+        },
+        stream);
     keys.selector ^= 1;
     values.selector ^= 1;
     return cudaSuccess;
@@ -60,10 +62,11 @@ struct DeviceRadixSort {
 
 struct DeviceScan {
   template <class T>
-  static cudaError_t InclusiveSum(void* scratch, size_t& size, const T* values, T* sums, int64_t n, cudaStream_t) {
+  static cudaError_t InclusiveSum(void* scratch, size_t& size, const T* values, T* sums, int64_t n,
+                                  cudaStream_t stream) {
     cudaError_t error;
     if (internal::IsSizeQuery(scratch, &size, 256, &error)) return error;
-    emulator::Enqueue([=] { std::partial_sum(values, values + n, sums); });
+    emulator::Enqueue([=] { std::partial_sum(values, values + n, sums); }, stream);
     return cudaSuccess;
   }
 };
