@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxsplat import _check, _constants, _validate
 from jaxsplat.cameras import AnyCameraModel, Lens, Shutter, camera_centres, camera_rays, per_camera_lens
 from jaxsplat.projection import Unscented, project_gaussians, project_outlines, project_unscented
-from jaxsplat.rasterize.gaussians_3d import per_pixel, rasterize_gaussians_3d
-from jaxsplat.rasterize.gaussians_world import rasterize_gaussians_world
+from jaxsplat.rasterize.gaussians_3d import Rasterized, per_pixel, rasterize_gaussians_3d
+from jaxsplat.rasterize.gaussians_world import RasterizedWorld, rasterize_gaussians_world
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
 from jaxsplat.types import (
     Backend,
@@ -235,8 +235,7 @@ def _render(
     if render_mode in ("ED", "RGB+ED"):
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
-    info = RenderInfo(projected, opacities, rasterized.last_ids, rasterized.list_count)
-    return RenderOutput(image, rasterized.alphas, info)
+    return RenderOutput(image, rasterized.alphas, _info(projected, opacities, rasterized))
 
 
 def _along_rays(
@@ -255,7 +254,14 @@ def _along_rays(
     if out.distances is not None:
         depth = out.distances / jnp.maximum(out.alphas, _TINY_ALPHA) if "ED" in render_mode else out.distances
         image = jnp.concatenate([image, depth], axis=-1) if "RGB" in render_mode else depth
-    return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.list_count, out.normals))
+    return RenderOutput(image, out.alphas, _info(projected, opacities, out)._replace(normals=out.normals))
+
+
+def _info(projected: Projected, opacities: jax.Array, rasterized: Rasterized | RasterizedWorld) -> RenderInfo:
+    visible = jnp.all(projected.radii > 0, axis=-1)
+    return RenderInfo(
+        projected, opacities, rasterized.last_ids, rasterized.list_count, jnp.sum(visible, axis=-1, dtype=jnp.int32)
+    )
 
 
 def _centres(cameras: dict[str, Any]) -> jax.Array:

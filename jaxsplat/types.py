@@ -139,6 +139,7 @@ class RenderInfo(NamedTuple):
       last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
       list_count: [..., C] int32, the number of tile intersections of each camera. Where it exceeds `max_intersections`,
         the farthest splats are missing.
+      visible_count: [..., C] int32, the number of splats that the projection has not culled.
       normals: [..., C, H, W, 3] normals in the world, accumulated by weight; None unless `evaluate="ray"` and a depth
         mode asked for them.
     """
@@ -147,6 +148,7 @@ class RenderInfo(NamedTuple):
     opacities: jax.Array
     last_ids: jax.Array
     list_count: jax.Array
+    visible_count: jax.Array
     normals: jax.Array | None = None
 
 
