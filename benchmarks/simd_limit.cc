@@ -158,7 +158,7 @@ int64_t count_pairs(int64_t n, const float* means, const float* conics, const fl
   splats.opacities = opacities;
   const BlendRule blend{0.99, 1.0 / 255, 1e-4, false, 0};
   std::vector<Gaussian2d> prepared(static_cast<size_t>(n));
-  PrepareSplats(splats, 0, n, blend.alpha_min, prepared.data());
+  PrepareSplats(splats, 0, n, blend.alpha_min, nullptr, prepared.data(), nullptr);
   const ImageGrid image{width, height, tile_size};
   std::vector<TileEntry> list(static_cast<size_t>(tile_offsets[image.tiles()]));
   for (size_t i = 0; i < list.size(); ++i) list[i] = {static_cast<uint32_t>(ids[i]), 0};

@@ -57,6 +57,7 @@ struct Native {
   static JAXSPLAT_HD F Sqrt(F a) { return sqrtf(a); }
   static JAXSPLAT_HD F Abs(F a) { return fabsf(a); }
   static JAXSPLAT_HD F Round(F a) { return rintf(a); }
+  static JAXSPLAT_HD F Floor(F a) { return floorf(a); }
   // The special-function unit is as accurate as the polynomial of the others, and takes one instruction.
   static JAXSPLAT_HD F Exp2(F a) {
 #if defined(__CUDA_ARCH__)
@@ -122,6 +123,7 @@ struct Native {
   static F Sqrt(F a) { return _mm512_sqrt_ps(a); }
   static F Abs(F a) { return _mm512_abs_ps(a); }
   static F Round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F Floor(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
   static F Scale(F a, F n) { return _mm512_scalef_ps(a, n); }
   // a = Mantissa(a) 2^Exponent(a), the mantissa in [1, 2), for a positive normal number.
   static F Mantissa(F a) { return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src); }
@@ -172,6 +174,7 @@ struct Native {
   static F Sqrt(F a) { return _mm256_sqrt_ps(a); }
   static F Abs(F a) { return _mm256_andnot_ps(Set(-0.0f), a); }
   static F Round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F Floor(F a) { return _mm256_floor_ps(a); }
   // a 2^n for an integral n and a result that is a normal number.
   static F Scale(F a, F n) {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
@@ -229,6 +232,9 @@ struct Native {
   static F Abs(F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & 0x7fffffff); }
   // Adding 1.5 2^23 leaves the integer nearest to a small number in the low bits.
   static F Round(F a) { return (a + Set(12582912.0f)) - Set(12582912.0f); }
+  static F Floor(F a) {
+    return F{__builtin_floorf(a[0]), __builtin_floorf(a[1]), __builtin_floorf(a[2]), __builtin_floorf(a[3])};
+  }
   static F Scale(F a, F n) {
     return reinterpret_cast<F>(reinterpret_cast<M>(a) + (__builtin_convertvector(n, M) << 23));
   }
@@ -289,6 +295,7 @@ JAXSPLAT_INLINE Vec Scale(const Vec& a, const Vec& n) { return Vec(Native::Scale
 JAXSPLAT_INLINE Vec Sqrt(const Vec& a) { return Vec(Native::Sqrt(a.v)); }
 JAXSPLAT_INLINE Vec Abs(const Vec& a) { return Vec(Native::Abs(a.v)); }
 JAXSPLAT_INLINE Vec Round(const Vec& a) { return Vec(Native::Round(a.v)); }
+JAXSPLAT_INLINE Vec Floor(const Vec& a) { return Vec(Native::Floor(a.v)); }
 JAXSPLAT_INLINE Vec Reciprocal(const Vec& a) { return Vec(Native::Reciprocal(a.v)); }
 // a b + c, c - a b, and -a b - c.
 JAXSPLAT_INLINE Vec Fma(const Vec& a, const Vec& b, const Vec& c) { return Vec(Native::Fma(a.v, b.v, c.v)); }
@@ -311,6 +318,8 @@ JAXSPLAT_INLINE void SumFour(const Vec& a, const Vec& b, const Vec& c, const Vec
 
 // The same names for plain floats, so that the mathematics can be written once for both.
 JAXSPLAT_INLINE float Sqrt(float a) { return __builtin_sqrtf(a); }
+JAXSPLAT_INLINE float Floor(float a) { return __builtin_floorf(a); }
+JAXSPLAT_INLINE float Select(bool m, float a, float b) { return m ? a : b; }
 JAXSPLAT_INLINE float Min(float a, float b) { return a < b ? a : b; }
 JAXSPLAT_INLINE float Max(float a, float b) { return a > b ? a : b; }
 

@@ -6,8 +6,8 @@
 
 #include "cpu/mesh_kernels.h"
 #include "cpu/tile_kernels.h"
+#include "cpu/tile_runs.h"
 #include "ops/adam.h"
-#include "ops/intersect_tiles.h"
 #include "ops/project_gaussians.h"
 #include "ops/spherical_harmonics.h"
 #include "ops/ssim.h"
@@ -16,13 +16,10 @@ namespace jaxsplat {
 
 struct Kernels {
   const char* name;
-  // Splats [begin, end), prepared as far as they are visible.
-  void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, Gaussian2d*);
-  // The tiles that prepared splats [begin, end) of an order touch: their rows, then the spans of all rows one after
-  // another.
-  void (*rows)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, TileRows*);
-  void (*spans)(const Gaussian2d*, const uint32_t* order, const ImageGrid&, int64_t begin, int64_t end, const TileRows*,
-                TileSpan*);
+  // Splats [begin, end), prepared as far as they are visible and, where they have a world, drawn there; and the tiles
+  // that they touch, if these are wanted.
+  void (*prepare)(const Splats2d&, int64_t begin, int64_t end, double alpha_min, const GaussianWorld* world,
+                  Gaussian2d*, RunWriter*);
   void (*forward)(const TileJob&, const Picture&);
   void (*backward)(const TileJob&, const PictureGradient&, const GradientSlots&);
   // Splats [begin, end) of one scene, in all its cameras; `terms` is scratch for [cameras, kCameraTerms, 16].

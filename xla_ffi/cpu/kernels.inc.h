@@ -16,8 +16,6 @@ namespace jaxsplat::JAXSPLAT_ISA {
 extern const Kernels kKernels;
 const Kernels kKernels = {JAXSPLAT_STRING(JAXSPLAT_ISA),
                           PrepareSplats,
-                          EllipseRows,
-                          EllipseSpans,
                           Forward,
                           Backward,
                           Project,

@@ -13,6 +13,8 @@
 #include "cpu/rasterize_gaussians_world.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
+#include "cpu/tile_runs.h"
+#include "math/tile_extents.h"
 
 namespace jaxsplat {
 namespace {
@@ -20,78 +22,85 @@ namespace {
 constexpr int64_t kGrain = 1024;
 constexpr int64_t kMostChunks = 64;
 
-Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, double alpha_min) {
+Chunks ChunksOf(const Splats2d& splats) { return Chunks(splats.size, kGrain, kMostChunks); }
+
+Gaussian2d* PrepareSplats(Pool* pool, Scratch& scratch, const Splats2d& splats, double alpha_min,
+                          const GaussianWorld* world, TileRuns* runs) {
   auto* prepared = scratch.Take<Gaussian2d>(splats.size);
-  const Chunks chunks(splats.size, kGrain, kMostChunks);
+  const Chunks chunks = ChunksOf(splats);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    BestKernels().prepare(splats, chunks.begin(chunk), chunks.end(chunk), alpha_min, prepared);
+    std::optional<RunWriter> writer;
+    if (runs != nullptr) writer.emplace(*runs, chunk);
+    BestKernels().prepare(splats, chunks.begin(chunk), chunks.end(chunk), alpha_min, world, prepared,
+                          writer ? &*writer : nullptr);
   });
   return prepared;
 }
 
-TileLists BucketEllipses(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Gaussian2d* prepared, int64_t n,
-                         const uint32_t* order, int64_t size) {
-  return BucketByTile(
-      pool, scratch, n, order, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) { BestKernels().rows(prepared, order, grid, begin, end, rows); },
-      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
-        BestKernels().spans(prepared, order, grid, begin, end, rows, spans);
-      });
+// The tiles of the boxes mean +- radii.
+void WriteBoxes(Pool* pool, const Splats2d& splats, TileRuns& runs) {
+  const ImageGrid& grid = runs.grid;
+  ParallelFor(pool, runs.chunks.count, [&](int64_t chunk) {
+    RunWriter writer(runs, chunk);
+    for (int64_t i = runs.chunks.begin(chunk); i < runs.chunks.end(chunk); ++i) {
+      if (!splats.Visible(i)) continue;
+      const float* const mean = splats.means + i * 2;
+      const int32_t* const radii = splats.radii + i * 2;
+      const TileSpan rows = BoxSpan(mean[1], radii[1], grid.height, grid.tiles_y(), grid.tile_size);
+      const TileSpan columns = BoxSpan(mean[0], radii[0], grid.width, grid.tiles_x(), grid.tile_size);
+      writer.Write(i, rows.x0, rows.x1, [&](int32_t) { return columns; });
+    }
+  });
 }
 
-// By the boxes mean +- radii.
-TileLists BucketBoxes(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats,
-                      const uint32_t* order, int64_t size) {
-  const auto range = [&](int64_t id, int axis, int64_t pixels, int64_t tiles) {
-    const int64_t i = id * 2 + axis;
-    return BoxSpan(splats.means[i], splats.radii[i], pixels, tiles, grid.tile_size);
-  };
-  return BucketByTile(
-      pool, scratch, splats.size, order, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) {
-        for (int64_t r = begin; r < end; ++r) {
-          const TileSpan span = range(order[r], 1, grid.height, grid.tiles_y());
-          rows[r] = {span.x0, span.x1};
-        }
-      },
-      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
-        for (int64_t r = begin; r < end; ++r) {
-          for (int32_t y = rows[r].y0; y <= rows[r].y1; ++y) *spans++ = range(order[r], 0, grid.width, grid.tiles_x());
-        }
-      });
-}
-
-int64_t OrderByDepth(Pool* pool, Scratch& scratch, const Splats2d& splats, uint32_t** order) {
-  return OrderByDepth(pool, scratch, splats.size, splats.depths, [&](int64_t i) { return splats.Visible(i); }, order);
-}
-
-// How many splats of the order, the nearest, have no more than `most` entries together.
-int64_t CountThatFit(const TileLists& lists, const uint32_t* order, int64_t size, int64_t most) {
-  int64_t fit = 0;
-  for (int64_t entries = 0; fit < size; ++fit) {
-    entries += lists.slot_begin[order[fit] + 1] - lists.slot_begin[order[fit]];
-    if (entries > most) break;
+// The runs of the nearest splats that have no more than `most` entries together, by the lists of all.
+void KeepNearest(Pool* pool, Scratch& scratch, const float* depths, const TileLists& lists, int64_t most,
+                 const TileRuns& all, TileRuns& kept) {
+  const auto place = [&](int64_t id) { return uint64_t{DepthKey(depths[id])} << 32 | static_cast<uint64_t>(id); };
+  auto* const order = scratch.Take<uint64_t>(all.chunks.n);
+  int64_t size = 0;
+  for (int64_t id = 0; id < all.chunks.n; ++id) {
+    if (lists.slot_begin[id + 1] > lists.slot_begin[id]) order[size++] = place(id);
   }
-  return fit;
+  std::sort(order, order + size);
+  uint64_t end = ~uint64_t{0};
+  for (int64_t i = 0, entries = 0; i < size; ++i) {
+    const uint32_t* const slots = lists.slot_begin + static_cast<uint32_t>(order[i]);
+    entries += slots[1] - slots[0];
+    if (entries > most) {
+      end = order[i];
+      break;
+    }
+  }
+  ParallelFor(pool, all.chunks.count, [&](int64_t chunk) {
+    RunWriter writer(kept, chunk);
+    all.ForEach(chunk, [&](const TileRun& run) {
+      if (place(run.id) >= end) return;
+      TileRun* const to = writer.Begin(1);
+      *to = run;
+      writer.End(to + 1);
+    });
+  });
 }
 
 PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
   PreparedImage image{};
-  Scratch& scratch = image.scratch;
-  Gaussian2d* prepared = PrepareSplats(pool, scratch, splats, blend.alpha_min);
-  image.splats = prepared;
-  image.world = PrepareWorld(pool, scratch, grid, splats, prepared);
+  Scratch& result = image.scratch;
+  image.world = PrepareWorld(pool, result, grid, splats);
   if (splats.lists.ids != nullptr) {
-    image.lists = FromGivenLists(pool, scratch, splats.size, grid.tiles(), splats.lists);
+    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, nullptr);
+    image.lists = FromGivenLists(pool, result, splats.size, grid.tiles(), splats.lists);
     image.list_count = splats.lists.count;
   } else {
-    uint32_t* order;
-    const int64_t size = OrderByDepth(pool, scratch, splats, &order);
-    image.lists = BucketEllipses(pool, scratch, grid, prepared, splats.size, order, size);
+    Scratch scratch;  // of what is not kept
+    TileRuns runs(scratch, grid, ChunksOf(splats));
+    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, &runs);
+    image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     image.list_count = image.lists.entries;
     if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
-      const int64_t fit = CountThatFit(image.lists, order, size, splats.most_entries);
-      image.lists = BucketEllipses(pool, scratch, grid, prepared, splats.size, order, fit);
+      TileRuns kept(scratch, grid, runs.chunks);
+      KeepNearest(pool, scratch, splats.depths, image.lists, splats.most_entries, runs, kept);
+      image.lists = BucketByTile(pool, result, scratch, kept, splats.depths);
     }
   }
   return image;
@@ -278,7 +287,7 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   const auto fingerprint = FingerprintIf(kept, pool, grid, blend, splats);
   std::optional<PreparedImage> found = fingerprint ? TakeKept(*fingerprint) : std::nullopt;
   PreparedImage prepared = found ? std::move(*found) : PrepareImage(pool, grid, blend, splats);
-  Scratch& scratch = prepared.scratch;
+  Scratch scratch;
   const TileLists& lists = prepared.lists;
   // The absolute value of a gradient needs all of it at once.
   const int64_t most =
@@ -298,7 +307,7 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
       BestKernels().backward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(ScratchFloats(channels))),
                              gradient, slots);
     });
-    const Chunks chunks(splats.size, kGrain, kMostChunks);
+    const Chunks chunks = ChunksOf(splats);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
       for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) ReduceSplat(prepared, slots, i, splats, result);
     });
@@ -345,13 +354,13 @@ void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& inp
   splats.depths = input.depths;
   splats.conics = input.conics;
   splats.opacities = input.opacities;
-  uint32_t* order;
-  const int64_t size = OrderByDepth(pool, scratch, splats, &order);
-  const TileLists lists =
-      input.conics != nullptr
-          ? BucketEllipses(pool, scratch, grid, PrepareSplats(pool, scratch, splats, input.alpha_min), input.size,
-                           order, size)
-          : BucketBoxes(pool, scratch, grid, splats, order, size);
+  TileRuns runs(scratch, grid, ChunksOf(splats));
+  if (input.conics != nullptr) {
+    PrepareSplats(pool, scratch, splats, input.alpha_min, nullptr, &runs);
+  } else {
+    WriteBoxes(pool, splats, runs);
+  }
+  const TileLists lists = BucketByTile(pool, scratch, scratch, runs, input.depths);
   *output.count = static_cast<int32_t>(lists.entries);
   for (int64_t t = 0; t <= grid.tiles(); ++t) {
     output.tile_offsets[t] = static_cast<int32_t>(std::min(lists.tile_begin[t], input.capacity));

@@ -16,8 +16,7 @@ const float* FindAnchor(const ImageGrid& grid, const float* rays) {
   return rays + pixel * 6;
 }
 
-PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats,
-                           Gaussian2d* screen) {
+PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats) {
   if (splats.world == nullptr) return {};
   const WorldSplats& world = *splats.world;
   // A copy: what is prepared may outlive the rays.
@@ -30,7 +29,7 @@ PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, 
       if (splats.radii != nullptr && !splats.Visible(i)) continue;
       const CanonicalSpace space(world.means + i * 3, world.quats + i * 4, world.scales + i * 3, anchor);
       if (!space.drawn) {
-        JAXSPLAT_ISA::SetNothing(screen + i);
+        prepared[i] = GaussianWorld::NotDrawn();
         continue;
       }
       GaussianWorld& to = prepared[i];

@@ -19,9 +19,7 @@ struct PreparedWorld {
   const float* anchor = nullptr;
 };
 
-// Also makes those in `screen` that cannot be drawn hit nothing and touch no tile.
-PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats,
-                           Gaussian2d* screen);
+PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats);
 
 // Writes the gradient of one splat from its moments, adding if it is not the first pass.
 void WriteGradient(const Splats2d& splats, const float* anchor, int64_t id, const MomentsWorld& moments, bool touched,

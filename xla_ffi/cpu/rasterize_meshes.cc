@@ -10,6 +10,7 @@
 #include "cpu/mesh_kernels.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
+#include "cpu/tile_runs.h"
 
 namespace jaxsplat {
 namespace {
@@ -65,14 +66,15 @@ PixelBox BoxOf(const ImageGrid& grid, const MeshRule& rule, const PixelScale& sc
   return {x.first, y.first, x.last, y.last};
 }
 
-// The tiles of one row after another that a face may touch.
-void TileSpans(const ImageGrid& grid, const MeshView& mesh, const PixelScale& scale, double radius, int64_t face,
-               const PixelBox& box, const TileRows& rows, TileSpan* spans) {
+// The tiles that a face may touch, which lie in its box.
+void WriteTiles(const MeshView& mesh, const PixelScale& scale, double radius, int64_t face, const PixelBox& box,
+                RunWriter& writer) {
+  const ImageGrid& grid = writer.grid();
   const auto side = static_cast<int32_t>(grid.tile_size);
   const TileSpan all{box.x0 / side, box.x1 / side};
+  const TileRows rows{box.y0 / side, box.y1 / side};
   if (all.x1 - all.x0 < 2 || rows.y0 == rows.y1) {
-    std::fill_n(spans, rows.y1 - rows.y0 + 1, all);
-    return;
+    return writer.Write(face, rows.y0, rows.y1, [&](int32_t) { return all; });
   }
   float corners[3][2];
   const float* v = mesh.face_verts + face * 9;
@@ -82,16 +84,15 @@ void TileSpans(const ImageGrid& grid, const MeshView& mesh, const PixelScale& sc
   }
   const auto radius_x = static_cast<float>(radius * std::abs(scale.inv_x));
   const auto radius_y = static_cast<float>(radius * std::abs(scale.inv_y));
-  for (int32_t y = rows.y0; y <= rows.y1; ++y) {
+  writer.Write(face, rows.y0, rows.y1, [&](int32_t y) {
     const auto top = static_cast<float>(y * side);
     const ColumnSpan span = SpanInRows(corners, top, top + static_cast<float>(side - 1), radius_x, radius_y);
     const auto tile = [&](float x) {
       return static_cast<int32_t>(
           std::floor(std::clamp(x, -1.0f, static_cast<float>(grid.width)) / static_cast<float>(side)));
     };
-    const TileSpan found{std::max(all.x0, tile(span.x0)), std::min(all.x1, tile(span.x1))};
-    *spans++ = found.x0 <= found.x1 ? found : TileSpan{all.x0, all.x0 - 1};
-  }
+    return TileSpan{std::max(all.x0, tile(span.x0)), std::min(all.x1, tile(span.x1))};
+  });
 }
 
 constexpr int64_t kGrain = 4096;
@@ -109,27 +110,15 @@ PreparedMesh Prepare(Pool* pool, Scratch& scratch, const ImageGrid& grid, const 
   const PixelScale scale = ScaleOf(grid, mesh);
   const double radius = std::sqrt(static_cast<double>(mesh.blur_radius));
   auto* const boxes = scratch.Take<PixelBox>(mesh.count);
-  const Chunks chunks(mesh.count, kGrain, kMostChunks);
-  ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-    for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) {
+  TileRuns runs(scratch, grid, Chunks(mesh.count, kGrain, kMostChunks));
+  ParallelFor(pool, runs.chunks.count, [&](int64_t chunk) {
+    RunWriter writer(runs, chunk);
+    for (int64_t i = runs.chunks.begin(chunk); i < runs.chunks.end(chunk); ++i) {
       boxes[i] = BoxOf(grid, rule, scale, radius, mesh.face_verts + i * 9);
+      if (boxes[i].x0 <= boxes[i].x1) WriteTiles(mesh, scale, radius, i, boxes[i], writer);
     }
   });
-  uint32_t* order;
-  const int64_t size =
-      OrderByDepth(pool, scratch, mesh.count, nullptr, [&](int64_t i) { return boxes[i].x0 <= boxes[i].x1; }, &order);
-  const auto side = static_cast<int32_t>(grid.tile_size);
-  const TileLists lists = BucketByTile(
-      pool, scratch, mesh.count, order, size, grid.tiles_x(), grid.tiles(),
-      [&](int64_t begin, int64_t end, TileRows* rows) {
-        for (int64_t r = begin; r < end; ++r) rows[r] = {boxes[order[r]].y0 / side, boxes[order[r]].y1 / side};
-      },
-      [&](int64_t begin, int64_t end, const TileRows* rows, TileSpan* spans) {
-        for (int64_t r = begin; r < end; ++r) {
-          TileSpans(grid, mesh, scale, radius, order[r], boxes[order[r]], rows[r], spans);
-          spans += rows[r].y1 - rows[r].y0 + 1;
-        }
-      });
+  const TileLists lists = BucketByTile(pool, scratch, scratch, runs, nullptr);
   return {scale, boxes, lists};
 }
 

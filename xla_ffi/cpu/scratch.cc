@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -28,6 +29,7 @@ class Arena {
   void* Bytes(size_t size) {
     size = (std::max<size_t>(size, 1) + kLine - 1) / kLine * kLine;
     if (blocks_.empty() || used_ + size > blocks_.back().size) {
+      if (used_ == 0) Release();
       Add(std::max({size, kSmallest, blocks_.empty() ? 0 : 2 * blocks_.back().size}));
     }
     void* result = blocks_.back().data + used_;
@@ -67,17 +69,37 @@ class Arena {
   void Add(size_t size) {
     const size_t alignment = size >= kHugePage ? kHugePage : kLine;
     size = (size + alignment - 1) / alignment * alignment;
-    void* data = std::aligned_alloc(alignment, size);
-    if (data == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (size >= kHugePage) madvise(data, size, MADV_HUGEPAGE);
-#endif
-    blocks_.push_back({static_cast<char*>(data), size});
+    blocks_.push_back(
+        {size >= kHugePage ? MapHugePages(size) : static_cast<char*>(std::aligned_alloc(kLine, size)), size});
+    if (blocks_.back().data == nullptr) {
+      blocks_.pop_back();
+      throw std::bad_alloc();
+    }
     used_ = 0;
   }
 
+  // From the system itself: what the C library is given back, a program may have told it to hold on to.
+  static char* MapHugePages(size_t size) {
+    void* const mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    auto* const data = static_cast<char*>(mapped);
+    const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
+    if (before > 0) munmap(data, before);
+    munmap(data + before + size, kHugePage - before);
+#ifdef MADV_HUGEPAGE
+    madvise(data + before, size, MADV_HUGEPAGE);
+#endif
+    return data + before;
+  }
+
   void Release() {
-    for (const Block& block : blocks_) std::free(block.data);
+    for (const Block& block : blocks_) {
+      if (block.size >= kHugePage) {
+        munmap(block.data, block.size);
+      } else {
+        std::free(block.data);
+      }
+    }
     blocks_.clear();
   }
 
@@ -97,19 +119,25 @@ FreeList& Idle() {
   return *list;
 }
 
+// The smallest idle arena that has `size` bytes, or else the smallest of all: those for little work stay small.
+std::unique_ptr<Arena> TakeIdle(size_t size) {
+  FreeList& idle = Idle();
+  std::lock_guard<std::mutex> lock(idle.mutex);
+  if (idle.arenas.empty()) return std::make_unique<Arena>();
+  const auto rank = [size](const std::unique_ptr<Arena>& arena) {
+    return std::pair(arena->capacity() < size, arena->capacity());
+  };
+  const auto best = std::min_element(idle.arenas.begin(), idle.arenas.end(),
+                                     [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  std::unique_ptr<Arena> arena = std::move(*best);
+  *best = std::move(idle.arenas.back());
+  idle.arenas.pop_back();
+  return arena;
+}
+
 }  // namespace
 
-Scratch::Scratch() {
-  FreeList& idle = Idle();
-  {
-    std::lock_guard<std::mutex> lock(idle.mutex);
-    if (!idle.arenas.empty()) {
-      arena_ = std::move(idle.arenas.back());
-      idle.arenas.pop_back();
-    }
-  }
-  if (!arena_) arena_ = std::make_unique<Arena>();
-}
+Scratch::Scratch() = default;
 
 Scratch::~Scratch() {
   if (!arena_ || !arena_->Reset()) return;
@@ -125,8 +153,11 @@ Scratch& Scratch::operator=(Scratch&& other) noexcept {
   return *this;
 }
 
-size_t Scratch::capacity() const { return arena_->capacity(); }
+size_t Scratch::capacity() const { return arena_ ? arena_->capacity() : 0; }
 
-void* Scratch::Bytes(size_t size) { return arena_->Bytes(size); }
+void* Scratch::Bytes(size_t size) {
+  if (!arena_) arena_ = TakeIdle(size);
+  return arena_->Bytes(size);
+}
 
 }  // namespace jaxsplat

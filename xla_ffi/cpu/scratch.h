@@ -10,8 +10,8 @@ namespace jaxsplat {
 
 class Arena;
 
-// Owns an arena from a process-wide free list until it goes out of scope. Used by one thread at a time. Only assigned
-// to and destroyed once moved from.
+// Owns an arena from a process-wide free list from its first use until it goes out of scope. Used by one thread at a
+// time. Only assigned to and destroyed once moved from.
 class Scratch {
  public:
   Scratch();

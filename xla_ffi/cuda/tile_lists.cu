@@ -34,8 +34,9 @@ struct Extents {
     if (exact) {
       const Gaussian2d& g = splats[row];
       const TilesAlong columns(grid.tile_size, grid.width, grid.tiles_x());
-      const TileRows rows = RowsOf(g, TilesAlong(grid.tile_size, grid.height, grid.tiles_y()));
-      for (int32_t y = rows.y0; y <= rows.y1; ++y) f(y, SpanOf(g, grid, columns, y));
+      const TilesAlong all_rows(grid.tile_size, grid.height, grid.tiles_y());
+      const TileRows rows = RowsOf(g, all_rows);
+      for (int32_t y = rows.y0; y <= rows.y1; ++y) f(y, SpanOf(g, all_rows, columns, y));
       return;
     }
     const ImageIndex image = batch.axes.Split(chunk.first + row / batch.size);

@@ -21,6 +21,14 @@ struct alignas(64) GaussianWorld {
   float a[3][3];    // directions to the turned canonical space
   float distance;   // of the anchor, in the canonical space
   float normal[3];  // of unit length, in the world
+
+  // One that cannot be drawn has no distance.
+  static GaussianWorld NotDrawn() {
+    GaussianWorld g{};
+    g.distance = -1;
+    return g;
+  }
+  bool drawn() const { return distance >= 0; }
 };
 static_assert(sizeof(GaussianWorld) == 64);
 

@@ -41,31 +41,52 @@ struct TilesAlong {
         last_pixel(static_cast<float>(pixels) - 0.5f),
         count(static_cast<float>(tiles)) {}
 
-  JAXSPLAT_INLINE TileSpan Between(float low, float high) const {
-    if (!(low <= last_pixel) || !(high >= 0.5f)) return {0, -1};
-    // Clamped in floating point first: a far splat must not overflow an integer.
-    const float first = Min(Max((low - (size - 0.5f)) * inverse, 0.0f), count);
-    const float last = Min((high - 0.5f) * inverse, count - 1.0f);
-    return {static_cast<int32_t>(__builtin_ceilf(first)), static_cast<int32_t>(__builtin_floorf(last))};
+  // The first and the last of them, none if first > last.
+  template <class T>
+  JAXSPLAT_INLINE void Between(const T& low, const T& high, T* first, T* last) const {
+    // Not yet integers: a far splat must not overflow one.
+    *first = T(0.0f) - Floor(T(0.0f) - Min(Max((low - T(size - 0.5f)) * T(inverse), T(0.0f)), T(count)));
+    const T limit = Floor(Min((high - T(0.5f)) * T(inverse), T(count - 1.0f)));
+    *last = Select((low <= T(last_pixel)) & (T(0.5f) <= high), limit, T(-1.0f));
   }
 };
 
+// What the extent of one splat, or of a vector of them, is found from: fields of Gaussian2d.
+template <class T>
+struct Extent2d {
+  T x, y, l21, l22, half_height, shear_y, inv_l11, level;
+};
+
 // Exact: a tile counts where the ellipse alpha >= alpha_min meets the rectangle of its pixel centres. First the rows of
-// tiles, of which `rows` are all; then the tiles in one row, of which `columns` are all.
-JAXSPLAT_INLINE TileRows RowsOf(const Gaussian2d& g, const TilesAlong& rows) {
-  const float reach = g.half_height + kExtentMargin;
-  const TileSpan span = rows.Between(g.y - reach, g.y + reach);
-  return {span.x0, span.x1};
+// tiles; then the tiles in one row.
+template <class T>
+JAXSPLAT_INLINE void RowsOf(const T& y, const T& half_height, const TilesAlong& rows, T* first, T* last) {
+  const T reach = half_height + T(kExtentMargin);
+  rows.Between(y - reach, y + reach, first, last);
 }
 
-JAXSPLAT_INLINE TileSpan SpanOf(const Gaussian2d& g, const ImageGrid& grid, const TilesAlong& columns, int64_t row) {
-  const int64_t left_over = grid.height - row * grid.tile_size;
-  const int64_t pixels = left_over < grid.tile_size ? left_over : grid.tile_size;
-  const float y0 = static_cast<float>(row * grid.tile_size) + 0.5f - g.y;
-  float left, right;
-  BandExtent(g.half_height, g.shear_y, g.l21, g.l22, g.inv_l11, g.level, y0, y0 + static_cast<float>(pixels - 1), &left,
-             &right);
-  return columns.Between(g.x + left - kExtentMargin, g.x + right + kExtentMargin);
+template <class T>
+JAXSPLAT_INLINE void SpanOf(const Extent2d<T>& g, const TilesAlong& rows, const TilesAlong& columns, const T& row,
+                            T* first, T* last) {
+  const T top = row * T(rows.size);
+  const T y0 = top + T(0.5f) - g.y, y1 = Min(top + T(rows.size - 0.5f), T(rows.last_pixel)) - g.y;
+  T left, right;
+  BandExtent(g.half_height, g.shear_y, g.l21, g.l22, g.inv_l11, g.level, y0, y1, &left, &right);
+  columns.Between(g.x + left - T(kExtentMargin), g.x + right + T(kExtentMargin), first, last);
+}
+
+// The same for one splat, in integers.
+JAXSPLAT_INLINE TileRows RowsOf(const Gaussian2d& g, const TilesAlong& rows) {
+  float first, last;
+  RowsOf(g.y, g.half_height, rows, &first, &last);
+  return {static_cast<int32_t>(first), static_cast<int32_t>(last)};
+}
+
+JAXSPLAT_INLINE TileSpan SpanOf(const Gaussian2d& g, const TilesAlong& rows, const TilesAlong& columns, int32_t row) {
+  const Extent2d<float> e{g.x, g.y, g.l21, g.l22, g.half_height, g.shear_y, g.inv_l11, g.level};
+  float first, last;
+  SpanOf(e, rows, columns, static_cast<float>(row), &first, &last);
+  return {static_cast<int32_t>(first), static_cast<int32_t>(last)};
 }
 
 }  // namespace JAXSPLAT_ISA
