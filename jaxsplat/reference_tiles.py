@@ -27,6 +27,7 @@ def intersect_tiles(
     tile_size: int = const.TILE_SIZE,
     sort: bool = True,
     alpha_min: float = const.ALPHA_MIN,
+    max_list_entries: int | None = None,
 ) -> TileIntersections:
     """Lists the splats of every tile by trying each splat against each tile.
 
@@ -44,6 +45,7 @@ def intersect_tiles(
       tile_size: side of a tile in pixels.
       sort: order a list by (depth, index), otherwise by index.
       alpha_min: opacity at which an ellipse ends.
+      max_list_entries: most entries of one list, the first; None for no limit. `tiles_per_gaussian` counts all.
 
     Returns:
       `TileIntersections`.
@@ -69,23 +71,43 @@ def intersect_tiles(
             touched = _ellipse_touches(operands, rectangles, alpha_min)
         touched &= jnp.all(operands.radii > 0, -1)[:, None]
         order = jnp.argsort(operands.depths, stable=True) if sort else jnp.arange(len(touched))
-        (place,) = jnp.nonzero(touched[order].T.reshape(-1), size=capacity, fill_value=-1)
+        listed = touched[order]
+        if max_list_entries is not None:
+            listed &= jnp.cumsum(listed, 0) <= max_list_entries
+        (place,) = jnp.nonzero(listed.T.reshape(-1), size=capacity, fill_value=-1)
         ids = jnp.where(place >= 0, order[place % max(len(touched), 1)], -1) if len(touched) else place
-        counts = jnp.cumsum(jnp.sum(touched, 0, dtype=jnp.int32), dtype=jnp.int32)
+        counts = jnp.cumsum(jnp.sum(listed, 0, dtype=jnp.int32), dtype=jnp.int32)
         offsets = jnp.minimum(jnp.concatenate([jnp.zeros(1, jnp.int32), counts]), capacity)
         return TileIntersections(
-            ids.astype(jnp.int32), offsets, jnp.sum(touched, 1, dtype=jnp.int32), jnp.sum(touched, dtype=jnp.int32)
+            ids.astype(jnp.int32), offsets, jnp.sum(touched, 1, dtype=jnp.int32), jnp.sum(listed, dtype=jnp.int32)
         )
 
     operands = _Image(means2d, radii, depths, conics, opacities)
     return over_images(image, lax.stop_gradient(operands), _RANKS)
 
 
-def limit_lists(
+class FoundLists(NamedTuple):
+    """What the tile lists of images leave to be drawn.
+
+    Attributes:
+      radii: [..., N, 2], zero too where a splat does not fit.
+      tiles: the lists, where each is bounded; None where the radii say all.
+      list_count: [...] number of all entries.
+      left_out: [...] number of the entries beyond the bound of a list.
+    """
+
+    radii: jax.Array
+    tiles: TileIntersections | None
+    list_count: jax.Array
+    left_out: jax.Array
+
+
+def find_lists(
     means2d: jax.Array, conics: jax.Array, opacities: jax.Array, depths: jax.Array, radii: jax.Array, *, width: int,
-    height: int, tile_size: int, alpha_min: float, capacity: int | None,
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """Leaves the splats out that do not fit into tile lists of a fixed capacity.
+    height: int, tile_size: int, alpha_min: float, boxes: bool, max_intersections: int | None,
+    max_list_entries: int | None,
+) -> FoundLists:  # fmt: skip
+    """Finds what the tile lists of a rasterizer hold, and leaves out what does not fit.
 
     Args:
       means2d: [..., N, 2] centres in pixels.
@@ -97,26 +119,39 @@ def limit_lists(
       height: image height in pixels.
       tile_size: side of a tile in pixels.
       alpha_min: opacity at which an ellipse ends.
-      capacity: room for intersections per image, or None.
+      boxes: whether boxes decide, not ellipses.
+      max_intersections: room for entries per image, or None.
+      max_list_entries: most entries of one list, or None.
 
     Returns:
-      The radii, zero too where a splat does not fit, and the number of all intersections.
+      `FoundLists`.
 
     Example:
-      >>> radii, count = limit_lists(means2d, conics, opacities, depths, radii, width=64, height=48, tile_size=16,
-      ...                            alpha_min=1 / 255, capacity=1000)
+      >>> find_lists(means2d, conics, opacities, depths, radii, width=64, height=48, tile_size=16, alpha_min=1 / 255,
+      ...            boxes=False, max_intersections=1000, max_list_entries=None).list_count
+      Array(1234, dtype=int32)
     """
-    touched = intersect_tiles(
-        means2d, radii, depths, width=width, height=height, capacity=1, conics=conics, opacities=opacities,
-        tile_size=tile_size, alpha_min=alpha_min,
-    ).tiles_per_gaussian  # fmt: skip
+
+    def find(radii: jax.Array, capacity: int, most: int | None = None) -> TileIntersections:
+        return intersect_tiles(
+            means2d, radii, depths, width=width, height=height, capacity=capacity, tile_size=tile_size,
+            conics=None if boxes else conics, opacities=None if boxes else opacities, alpha_min=alpha_min,
+            max_list_entries=most,
+        )  # fmt: skip
+
+    touched = find(radii, 1).tiles_per_gaussian
     count = jnp.sum(touched, -1, dtype=jnp.int32)
-    if capacity is None:
-        return radii, count
-    order = jnp.argsort(jnp.broadcast_to(depths, touched.shape), stable=True)
-    fits = jnp.cumsum(jnp.take_along_axis(touched, order, -1), -1) <= capacity
-    fits = jnp.take_along_axis(fits, jnp.argsort(order), -1)
-    return jnp.where(fits[..., None], _linalg.lift(radii, touched.ndim + 1), 0), count
+    if max_intersections is not None:
+        order = jnp.argsort(jnp.broadcast_to(depths, touched.shape), stable=True)
+        fits = jnp.cumsum(jnp.take_along_axis(touched, order, -1), -1) <= max_intersections
+        fits = jnp.take_along_axis(fits, jnp.argsort(order), -1)
+        radii = jnp.where(fits[..., None], _linalg.lift(radii, touched.ndim + 1), 0)
+        touched = jnp.where(fits, touched, 0)
+    if max_list_entries is None:
+        return FoundLists(radii, None, count, jnp.zeros_like(count))
+    room = -(-width // tile_size) * -(-height // tile_size) * min(means2d.shape[-2], max_list_entries)
+    tiles = find(radii, max(room, 1), max_list_entries)
+    return FoundLists(radii, tiles, count, jnp.sum(touched, -1, dtype=jnp.int32) - tiles.count)
 
 
 class _Image(NamedTuple):

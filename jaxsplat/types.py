@@ -20,6 +20,7 @@ CameraModel = Literal["pinhole", "ortho", "fisheye"]
 Projection = Literal["ewa", "unscented"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Evaluate = Literal["ellipse", "ray"]
+TileAssignment = Literal["ellipse", "box"]
 Backend = Literal["auto", "native", "reference"]
 MeshCameraModel = Literal["pinhole", "ortho"]
 Convention = Literal["opencv", "pytorch3d"]
@@ -139,6 +140,7 @@ class RenderInfo(NamedTuple):
       last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
       list_count: [..., C] int32, the number of tile intersections of each camera. Where it exceeds `max_intersections`,
         the farthest splats are missing.
+      left_out: [..., C] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
       visible_count: [..., C] int32, the number of splats that the projection has not culled.
       normals: [..., C, H, W, 3] normals in the world, accumulated by weight; None unless `evaluate="ray"` and a depth
         mode asked for them.
@@ -148,6 +150,7 @@ class RenderInfo(NamedTuple):
     opacities: jax.Array
     last_ids: jax.Array
     list_count: jax.Array
+    left_out: jax.Array
     visible_count: jax.Array
     normals: jax.Array | None = None
 

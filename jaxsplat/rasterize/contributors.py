@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsplat import _backend, _check, _constants, _ffi, reference, reference_tiles, reference_world
+from jaxsplat import _backend, _check, _constants, _ffi, reference, reference_world
 from jaxsplat._index import gather_rows
 from jaxsplat.rasterize import gaussians_3d, gaussians_world
 from jaxsplat.rasterize.gaussians_3d import Settings
-from jaxsplat.types import Backend, Blend, Contributors, Projected, TileIntersections
+from jaxsplat.types import Backend, Blend, Contributors, Projected, TileAssignment, TileIntersections
 
 _NAME = "trace_contributors"
 _NAME_WORLD = "trace_contributors_world"
@@ -36,7 +36,9 @@ def trace_contributors(
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
 ) -> Contributors:
     """Lists the splats that `rasterize_gaussians_3d` blends at each pixel, and sums up what each splat adds.
@@ -62,7 +64,9 @@ def trace_contributors(
       masks: as in `rasterize_gaussians_3d`.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
+      tile_assignment: as in `rasterize_gaussians_3d`.
       max_intersections: as in `rasterize_gaussians_3d`.
+      max_list_entries: as in `rasterize_gaussians_3d`.
       backend: "auto", "native" or "reference".
 
     Returns:
@@ -84,26 +88,22 @@ def trace_contributors(
     seen = _colors(colors, means2d)
     gaussians_3d.check_arguments(
         _NAME, means2d, conics, seen, opacities, depths, radii, tiles, None, depth_limit, masks, None, width, height,
-        tile_size, blend, max_intersections,
+        tile_size, blend,
     )  # fmt: skip
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME, tiles)
     _check_lists(_NAME, max_hits, order)
     chosen = _backend.resolve(_NAME, backend, means2d=means2d, conics=conics, opacities=opacities, colors=seen)
     if chosen == "reference":
         operands = lax.stop_gradient((means2d, conics, seen, opacities))
-        order_by = {"depths": depths, "radii": radii}
-        if max_intersections is not None:
-            assert depths is not None and radii is not None
-            order_by["radii"], _ = reference_tiles.limit_lists(
-                means2d, conics, opacities, depths, radii, width=width, height=height, tile_size=tile_size,
-                alpha_min=blend.alpha_min, capacity=max_intersections,
-            )  # fmt: skip
+        lists = gaussians_3d.reference_lists(settings, *operands[:2], opacities, depths, radii, tiles)
         found = reference.trace_contributors(
-            *operands, **order_by, tiles=tiles, depth_limit=depth_limit, masks=masks, width=width, height=height,
-            tile_size=tile_size, blend=blend, max_hits=max_hits, by_weight=order == "weight",
+            *operands, depths=depths, radii=lists.radii, tiles=lists.tiles, depth_limit=depth_limit, masks=masks,
+            width=width, height=height, tile_size=tile_size, blend=blend, max_hits=max_hits,
+            by_weight=order == "weight",
         )  # fmt: skip
     else:
         operands = gaussians_3d.operands_of(means2d, conics, seen, opacities, depths, depth_limit, radii, tiles, masks)
-        settings = Settings(width, height, tile_size, blend, max_intersections)
         found = _native(_NAME, operands, gaussians_3d.RANKS, settings, means2d.shape[-2], max_hits, order)
     return _with_colors(found, colors)
 
@@ -124,7 +124,9 @@ def trace_contributors_world(
     masks: jax.Array | None = None,
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
 ) -> Contributors:
     """Lists the splats that `rasterize_gaussians_world` blends along each pixel's ray, and sums up what each adds.
@@ -146,7 +148,9 @@ def trace_contributors_world(
       masks: as in `rasterize_gaussians_world`.
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
+      tile_assignment: as in `rasterize_gaussians_world`.
       max_intersections: as in `rasterize_gaussians_world`.
+      max_list_entries: as in `rasterize_gaussians_world`.
       backend: "auto", "native" or "reference".
 
     Returns:
@@ -165,24 +169,20 @@ def trace_contributors_world(
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
     floats["colors"] = _colors(colors, floats["means"])
     gaussians_world.check_arguments(_NAME_WORLD, floats, extents, tiles, None, depth_limit, masks, tile_size, blend)
-    gaussians_3d.check_capacity(_NAME_WORLD, max_intersections, tiles)
     _check_lists(_NAME_WORLD, max_hits, order)
     height, width = floats["rays"].shape[-3:-1]
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME_WORLD, tiles)
     if _backend.resolve(_NAME_WORLD, backend, **floats) == "reference":
-        order_by = {} if extents is None else {"depths": extents.depths, "radii": extents.radii}
-        if max_intersections is not None:
-            assert extents is not None
-            order_by["radii"], _ = reference_tiles.limit_lists(
-                extents.means2d, extents.conics, floats["opacities"], extents.depths, extents.radii, width=width,
-                height=height, tile_size=tile_size, alpha_min=blend.alpha_min, capacity=max_intersections,
-            )  # fmt: skip
+        bounds = gaussians_world.bounds_of(extents, floats["opacities"])
+        lists = gaussians_3d.reference_lists(settings, *bounds, tiles)
         found = reference_world.trace_contributors(
-            **lax.stop_gradient(floats), **order_by, tiles=tiles, depth_limit=depth_limit, masks=masks,
-            tile_size=tile_size, blend=blend, max_hits=max_hits, by_weight=order == "weight",
+            **lax.stop_gradient(floats), depths=bounds[3], radii=lists.radii, tiles=lists.tiles,
+            depth_limit=depth_limit, masks=masks, tile_size=tile_size, blend=blend, max_hits=max_hits,
+            by_weight=order == "weight",
         )  # fmt: skip
     else:
         operands = gaussians_world.operands_of(floats, None, extents, tiles, depth_limit, masks)
-        settings = Settings(width, height, tile_size, blend, max_intersections)
         count = floats["means"].shape[-2]
         found = _native(_NAME_WORLD, operands, gaussians_world.RANKS, settings, count, max_hits, order)
     return _with_colors(found, colors)
@@ -199,11 +199,7 @@ def _native(
         ((count,), jnp.int32),
     ]  # fmt: skip
     operands = _ffi.vary_alike([lax.stop_gradient(a) for a in operands])
-    attributes = {
-        **settings.attributes(),
-        "max_intersections": settings.max_intersections or 0,
-        "by_weight": order == "weight",
-    }
+    attributes = {**settings.attributes(), "by_weight": order == "weight"}
     return Contributors(*_ffi.call(target, operands, ranks, results, **attributes), colors=None)
 
 

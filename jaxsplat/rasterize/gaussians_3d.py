@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference, reference_tiles
 from jaxsplat._index import sum_to
-from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
+from jaxsplat.types import Backend, Blend, ScreenProbe, TileAssignment, TileIntersections
 
 _NAME = "rasterize_gaussians_3d"
 
@@ -23,12 +23,14 @@ class Rasterized(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
-      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
+      left_out: [...] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
+      list_count: [...] int32, the number of tile intersections, also of those that a limit left out.
     """
 
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    left_out: jax.Array
     list_count: jax.Array
 
 
@@ -49,7 +51,9 @@ def rasterize_gaussians_3d(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> Rasterized:
@@ -81,10 +85,14 @@ def rasterize_gaussians_3d(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       probe: zeros [..., N, 2] whose gradients are screen-space statistics.
+      tile_assignment: which tiles a splat is tried in: "ellipse", those that it can reach; "box", those that the box
+        means2d +- radii meets. The picture is the same where the box holds the ellipse, as that of a projection does.
       max_intersections: capacity of the tile lists of each image; None for no limit. On a CUDA device it makes the call
         one without a synchronisation of the host, in memory that is set aside when the program is compiled, so that XLA
         may record it in a CUDA graph. Where `list_count` exceeds it, picture and gradients are those of the nearest
         splats whose intersections fit; those behind them, all of their pixels, are left out. Else nothing changes.
+      max_list_entries: most splats that are tried in one tile, the nearest; None for no limit. `left_out` says how many
+        entries lie beyond. Not for CUDA devices, nor is "box".
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -105,24 +113,11 @@ def rasterize_gaussians_3d(
     """
     means2d, conics, colors, opacities = (jnp.asarray(a) for a in (means2d, conics, colors, opacities))
     check_arguments(
-        _NAME,
-        means2d,
-        conics,
-        colors,
-        opacities,
-        depths,
-        radii,
-        tiles,
-        backgrounds,
-        depth_limit,
-        masks,
-        probe,
-        width,
-        height,
-        tile_size,
-        blend,
-        max_intersections,
-    )
+        _NAME, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
+        height, tile_size, blend,
+    )  # fmt: skip
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME, tiles)
     if validate:
         _validate.finite(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
         if tiles is not None:
@@ -131,28 +126,21 @@ def rasterize_gaussians_3d(
     if probe is not None:
         means2d = means2d + probe.grad.astype(means2d.dtype)
     if chosen == "reference":
-        if tiles is not None:
-            list_count = tiles.count
-        else:
-            assert depths is not None and radii is not None
-            radii, list_count = reference_tiles.limit_lists(
-                means2d, conics, opacities, depths, radii, width=width, height=height, tile_size=tile_size,
-                alpha_min=blend.alpha_min, capacity=max_intersections,
-            )  # fmt: skip
+        found = reference_lists(settings, means2d, conics, opacities, depths, radii, tiles)
         blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
-            means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
+            means2d, conics, colors, opacities, depths=depths, radii=found.radii, tiles=found.tiles, masks=masks,
             depth_limit=depth_limit, width=width, height=height, tile_size=tile_size, blend=blend,
             absgrad=None if probe is None else probe.absgrad,
         )  # fmt: skip
-        list_count = jnp.broadcast_to(list_count, transmittances.shape[:-2])
+        counts = [jnp.broadcast_to(x, transmittances.shape[:-2]) for x in (found.left_out, found.list_count)]
     else:
-        blended, transmittances, last_ids, list_count = _native(
+        blended, transmittances, last_ids, *counts = _native(
             operands_of(means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks),
             probe,
-            Settings(width, height, tile_size, blend, max_intersections),
+            settings,
         )
     blended = over_backgrounds(blended, transmittances, backgrounds)
-    return Rasterized(blended, 1 - transmittances[..., None], last_ids, list_count)
+    return Rasterized(blended, 1 - transmittances[..., None], last_ids, *counts)
 
 
 class Settings(NamedTuple):
@@ -162,7 +150,27 @@ class Settings(NamedTuple):
     height: int
     tile_size: int
     blend: Blend
+    tile_assignment: TileAssignment = "ellipse"
     max_intersections: int | None = None
+    max_list_entries: int | None = None
+
+    def check(self, name: str, tiles: TileIntersections | None) -> None:
+        """Raises unless the options of lists make sense, and are for lists that the rasterizer finds by itself."""
+        _check.choice(name, "tile_assignment", self.tile_assignment, ("ellipse", "box"))
+        limits = {"max_intersections": self.max_intersections, "max_list_entries": self.max_list_entries}
+        limits = {option: value for option, value in limits.items() if value is not None}
+        _check.positive_int(name, **limits)
+        given = [*limits, *(["tile_assignment"] if self.tile_assignment != "ellipse" else [])]
+        if given and tiles is not None:
+            raise ValueError(f"{name}: {given[0]} is for lists that are found here, but tiles is given.")
+
+    def lists(self) -> dict[str, Any]:
+        """What `reference_tiles.find_lists` takes."""
+        return {
+            "width": self.width, "height": self.height, "tile_size": self.tile_size, "alpha_min": self.blend.alpha_min,
+            "boxes": self.tile_assignment == "box", "max_intersections": self.max_intersections,
+            "max_list_entries": self.max_list_entries,
+        }  # fmt: skip
 
     def call(
         self, target: str, operands: Any, ranks: Any, results: Any, *, size: int, channels: int, **attributes: bool
@@ -189,8 +197,7 @@ class Settings(NamedTuple):
         )  # fmt: skip
         return _ffi.call(
             target if capacity is None else f"{target}_static", operands, ranks, results,
-            workspace=bytes_of if capacity is not None else lambda _: 0, max_intersections=capacity or 0,
-            **self.attributes(), **attributes,
+            workspace=bytes_of if capacity is not None else lambda _: 0, **self.attributes(), **attributes,
         )  # fmt: skip
 
     def attributes(self) -> dict[str, Any]:
@@ -202,6 +209,9 @@ class Settings(NamedTuple):
             "transmittance_min": float(self.blend.transmittance_min),
             "blend_last": bool(self.blend.blend_last),
             "max_contributors": int(self.blend.max_contributors),
+            "max_intersections": self.max_intersections or 0,
+            "boxes": self.tile_assignment == "box",
+            "max_list_entries": self.max_list_entries or 0,
         }
 
 
@@ -249,7 +259,8 @@ def _blend(settings: Settings, operands: tuple[jax.Array, ...], *, keep: bool) -
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     n, channels = operands[2].shape[-2:]
-    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32), ((), jnp.int32)]
+    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
+    results += [((), jnp.int32)] * 2  # left out, and all entries
     return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, size=n, channels=channels, keep=keep))
 
 
@@ -308,12 +319,14 @@ def check_backgrounds(
         _check.shapes(name, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
 
 
-def check_capacity(name: str, max_intersections: int | None, tiles: TileIntersections | None) -> None:
-    """Raises unless the capacity is that of lists which the rasterizer finds by itself."""
-    if max_intersections is not None:
-        _check.positive_int(name, max_intersections=max_intersections)
-        if tiles is not None:
-            raise ValueError(f"{name}: max_intersections is for lists that are found here, but tiles is given.")
+def reference_lists(
+    settings: Settings, means2d: Any, conics: Any, opacities: Any, depths: Any, radii: Any,
+    tiles: TileIntersections | None,
+) -> reference_tiles.FoundLists:  # fmt: skip
+    """The lists that the reference draws: those given, or what it finds."""
+    if tiles is not None:
+        return reference_tiles.FoundLists(radii, tiles, tiles.count, jnp.zeros_like(tiles.count))
+    return reference_tiles.find_lists(means2d, conics, opacities, depths, radii, **settings.lists())
 
 
 def list_specs(
@@ -331,11 +344,10 @@ def list_specs(
 
 def check_arguments(
     name, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
-    height, tile_size, blend, max_intersections,
+    height, tile_size, blend,
 ) -> None:  # fmt: skip
     """Raises unless the arguments of a function of that name fit."""
     _check.positive_int(name, width=width, height=height)
-    check_capacity(name, max_intersections, tiles)
     _check.tile_size(name, tile_size)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{name}: give depths and radii, or tiles.")

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_tiles, reference_world
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_world
 from jaxsplat._index import sum_to
-from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, check_capacity, list_specs, over_backgrounds
-from jaxsplat.types import Backend, Blend, Projected, TileIntersections
+from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, list_specs, over_backgrounds, reference_lists
+from jaxsplat.types import Backend, Blend, Projected, TileAssignment, TileIntersections
 
 _NAME = "rasterize_gaussians_world"
 
@@ -25,7 +25,8 @@ class RasterizedWorld(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
-      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
+      left_out: [...] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
+      list_count: [...] int32, the number of tile intersections, also of those that a limit left out.
       distances: [..., H, W, 1] hit distances along the ray, accumulated by weight; divided by `alphas` they are the
         expected ones. None without `hits`.
       normals: [..., H, W, 3] normals turned to the ray, in the world, accumulated by weight. None without `hits`.
@@ -34,6 +35,7 @@ class RasterizedWorld(NamedTuple):
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    left_out: jax.Array
     list_count: jax.Array
     distances: jax.Array | None
     normals: jax.Array | None
@@ -55,7 +57,9 @@ def rasterize_gaussians_world(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     hits: bool = False,
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> RasterizedWorld:
@@ -87,7 +91,9 @@ def rasterize_gaussians_world(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       hits: whether to compute distances and normals too. The normal of a splat is its shortest axis.
+      tile_assignment: as in `rasterize_gaussians_3d`, of the outlines in `extents`.
       max_intersections: capacity of the tile lists of each image, as for `rasterize_gaussians_3d`; None for no limit.
+      max_list_entries: as in `rasterize_gaussians_3d`.
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -110,7 +116,6 @@ def rasterize_gaussians_world(
     floats = {"means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors, "rays": rays}
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
     check_arguments(_NAME, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
-    check_capacity(_NAME, max_intersections, tiles)
     if validate:
         _validate.finite(_NAME, **floats)
         if tiles is not None:
@@ -118,14 +123,15 @@ def rasterize_gaussians_world(
     chosen = _backend.resolve(_NAME, backend, **floats)
     height, width = floats["rays"].shape[-3:-1]
     normals = _normals(floats["quats"], floats["scales"]) if hits else None
-    settings = Settings(width, height, tile_size, blend, max_intersections)
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME, tiles)
     render = _reference if chosen == "reference" else _native
-    blended, transmittances, last_ids, list_count, *accumulated = render(
+    blended, transmittances, last_ids, left_out, list_count, *accumulated = render(
         floats, normals, extents, tiles, depth_limit, masks, settings
     )
     blended = over_backgrounds(blended, transmittances, backgrounds)
     distances, facing = (accumulated[0][..., :1], accumulated[0][..., 1:]) if hits else (None, None)
-    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, list_count, distances, facing)
+    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, left_out, list_count, distances, facing)
 
 
 def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
@@ -139,20 +145,22 @@ def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
     return _linalg.interleave(*(choose(axis) for axis in zip(*columns, strict=True)))
 
 
+def bounds_of(extents: Projected | None, opacities: jax.Array) -> tuple[Any, Any, Any, Any, Any]:
+    """What tile lists are found from: means2d, conics, opacities, depths and radii."""
+    return (
+        (None,) * 5 if extents is None else (extents.means2d, extents.conics, opacities, extents.depths, extents.radii)
+    )
+
+
 def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
-    order, count = {}, jnp.int32(0) if tiles is None else tiles.count
-    if extents is not None:
-        radii, count = reference_tiles.limit_lists(
-            extents.means2d, extents.conics, floats["opacities"], extents.depths, extents.radii, width=settings.width,
-            height=settings.height, tile_size=settings.tile_size, alpha_min=settings.blend.alpha_min,
-            capacity=settings.max_intersections,
-        )  # fmt: skip
-        order = {"depths": extents.depths, "radii": radii}
+    bounds = bounds_of(extents, floats["opacities"])
+    found = reference_lists(settings, *bounds, tiles)
     blended, transmittances, last_ids, *accumulated = reference_world.rasterize_gaussians_world(
-        **floats, normals=normals, tiles=tiles, depth_limit=depth_limit, masks=masks, tile_size=settings.tile_size,
-        blend=settings.blend, **order,
+        **floats, normals=normals, tiles=found.tiles, depth_limit=depth_limit, masks=masks,
+        tile_size=settings.tile_size, blend=settings.blend, depths=bounds[3], radii=found.radii,
     )  # fmt: skip
-    return blended, transmittances, last_ids, jnp.broadcast_to(count, transmittances.shape[:-2]), *accumulated
+    counts = [jnp.broadcast_to(x, transmittances.shape[:-2]) for x in (found.left_out, found.list_count)]
+    return blended, transmittances, last_ids, *counts, *accumulated
 
 
 # Number of own axes of the operands of the kernel: means, quats, scales, opacities, colors, normals, rays, means2d,
@@ -198,7 +206,8 @@ def _blend(settings: Settings, hits: bool, operands: tuple[jax.Array, ...], *, k
     pixels = (settings.height, settings.width)
     n, channels = operands[4].shape[-2:]
     results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    results += [((), jnp.int32), ((*(pixels if hits else (0, 0)), 4), jnp.float32)]
+    results += [((), jnp.int32)] * 2  # left out, and all entries
+    results += [((*(pixels if hits else (0, 0)), 4), jnp.float32)]
     more = {"size": n, "channels": channels, "hits": hits, "keep": keep}
     return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, **more))
 
@@ -208,7 +217,7 @@ def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple
     outputs = _blend(settings, hits, values, keep=True)
     # The gradient to the rays costs a third more: computed for those who ask.
     rays_move = () if operands[_FLOATS - 1].perturbed else None
-    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[4])
+    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[5])
 
 
 def _backward(
@@ -216,7 +225,7 @@ def _backward(
 ) -> tuple[tuple[Any, ...]]:
     operands, rays_move, picture, transmittances, accumulated = residuals
     cotangents = tuple(jnp.zeros(v.shape, jnp.float32) if isinstance(v, SymbolicZero) else v for v in cotangents)
-    v_picture, v_transmittances, _, _, v_accumulated = cotangents
+    v_picture, v_transmittances, _, _, _, v_accumulated = cotangents
     n, channels = operands[4].shape[-2:]
     shapes = [(n, 3), (n, 4), (n, 3), (n,), (n, channels), operands[5].shape[-2:]]
     shapes.append((settings.height, settings.width, 6) if rays_move is not None else (0, 0, 6))

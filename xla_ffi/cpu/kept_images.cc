@@ -106,8 +106,10 @@ Fingerprint FingerprintOf(Pool* pool, const ImageGrid& grid, double alpha_min, c
   });
   Hash hash;
   hash.Add(parts, chunks.count);
-  const int64_t sizes[] = {splats.size, splats.channels, grid.width, grid.height, grid.tile_size, splats.most_entries};
-  hash.Add(sizes, 6);
+  const int64_t sizes[] = {splats.size,           splats.channels, grid.width,
+                           grid.height,           grid.tile_size,  splats.list_rule.most_entries,
+                           splats.list_rule.boxes};
+  hash.Add(sizes, 7);
   hash.Add(&alpha_min, 1);
   if (splats.world != nullptr) hash.Add(FindAnchor(grid, splats.world->rays), 3);
   return hash.Value();

@@ -94,12 +94,14 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
   } else {
     Scratch scratch;  // of what is not kept
     TileRuns runs(scratch, grid, ChunksOf(splats));
-    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, &runs);
+    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats,
+                                 splats.list_rule.boxes ? nullptr : &runs);
+    if (splats.list_rule.boxes) WriteBoxes(pool, splats, runs);
     image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     image.list_count = image.lists.entries;
-    if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
+    if (splats.list_rule.most_entries > 0 && image.list_count > splats.list_rule.most_entries) {
       TileRuns kept(scratch, grid, runs.chunks);
-      KeepNearest(pool, scratch, splats.depths, image.lists, splats.most_entries, runs, kept);
+      KeepNearest(pool, scratch, splats.depths, image.lists, splats.list_rule.most_entries, runs, kept);
       image.lists = BucketByTile(pool, result, scratch, kept, splats.depths);
     }
   }
@@ -160,11 +162,17 @@ int64_t CountInFront(const ImageGrid& grid, const Splats2d& splats, int64_t tile
          list;
 }
 
+// How many entries of a tile's list are blended: of given ones all.
+int64_t CountBlended(const ListRule& rule, const TileLists& lists, int64_t tile) {
+  const int64_t size = lists.tile_begin[tile + 1] - lists.tile_begin[tile];
+  return rule.most_per_tile > 0 ? std::min(size, rule.most_per_tile) : size;
+}
+
 TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const PreparedImage& prepared,
                 int64_t tile, float* scratch) {
   const int64_t begin = prepared.lists.tile_begin[tile];
   const TileEntry* list = prepared.lists.list + begin;
-  int64_t size = prepared.lists.tile_begin[tile + 1] - begin;
+  int64_t size = CountBlended(splats.list_rule, prepared.lists, tile);
   if (splats.depth_limits != nullptr && splats.lists.ids == nullptr) {
     size = CountInFront(grid, splats, tile, list, size);
   }
@@ -275,7 +283,12 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
     Scratch local;
     BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
-  if (picture.list_count != nullptr) *picture.list_count = static_cast<int32_t>(prepared.list_count);
+  if (picture.list_count != nullptr) {
+    int64_t blended = 0;
+    for (int64_t t = 0; t < grid.tiles(); ++t) blended += CountBlended(splats.list_rule, prepared.lists, t);
+    *picture.list_count = static_cast<int32_t>(prepared.list_count);
+    *picture.left_out = static_cast<int32_t>(prepared.lists.entries - blended);
+  }
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
   }

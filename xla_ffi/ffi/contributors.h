@@ -32,15 +32,15 @@ struct ContributorResults {
 
 }  // namespace jaxsplat
 
-#define JAXSPLAT_CONTRIBUTORS()           \
-  Ret<jaxsplat::S32>()                    \
-      .Ret<jaxsplat::S32>()               \
-      .Ret<jaxsplat::F32>()               \
-      .Ret<jaxsplat::F32>()               \
-      .Ret<jaxsplat::F32>()               \
-      .Ret<jaxsplat::S32>()               \
-      .JAXSPLAT_BLEND()                   \
-      .Attr<int64_t>("max_intersections") \
+#define JAXSPLAT_CONTRIBUTORS() \
+  Ret<jaxsplat::S32>()          \
+      .Ret<jaxsplat::S32>()     \
+      .Ret<jaxsplat::F32>()     \
+      .Ret<jaxsplat::F32>()     \
+      .Ret<jaxsplat::F32>()     \
+      .Ret<jaxsplat::S32>()     \
+      .JAXSPLAT_BLEND()         \
+      .JAXSPLAT_LISTS()         \
       .Attr<bool>("by_weight")
 
 #endif  // JAXSPLAT_FFI_CONTRIBUTORS_H_
