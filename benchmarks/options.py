@@ -16,8 +16,9 @@ from scipy.spatial.transform import Rotation
 
 from benchmarks.trainings import Training, measure
 from jaxsplat.data.demo import make_demo_capture
+from jaxsplat.io.ply import load_points, save_points
 
-SIZE, VIEWS, HOLD_OUT = 96, 32, 8
+SIZE, VIEWS, HOLD_OUT, FEW = 96, 32, 8, 8
 RNG_SEED = 5
 HEAD = ("where", "option", "without, dB", "with, dB", "gain")
 
@@ -61,10 +62,11 @@ def main() -> int:
     trainings = []
     clean = arguments.out / "captures" / "clean"
     if not clean.is_dir():
-        make_demo_capture(clean, size=SIZE, views=VIEWS)
+        make_demo_capture(clean, size=SIZE, views=VIEWS, depths=True)
     for case in cases:
         folder = arguments.out / "captures" / case.name
-        base = ("--steps", str(arguments.steps), "--strategy", "fixed", *case.base)
+        strategy = () if "--strategy" in case.base else ("--strategy", "fixed")
+        base = ("--steps", str(arguments.steps), *strategy, *case.base)
         trainings += [
             Training(f"{case.name}/without", spoilt(folder / "without", clean, case.bare or case.spoil), base),
             Training(f"{case.name}/with", spoilt(folder / "with", clean, case.spoil), (*base, *case.option)),
@@ -152,13 +154,13 @@ def expose(capture: Path) -> None:
 
 
 def shade(capture: Path) -> None:
-    """Darken another side of each training picture by up to 40%, as filters and vignettes do."""
+    """Brighten another side of each training picture by up to 30% and darken the opposite one, as filters do."""
     angles = np.random.default_rng(RNG_SEED).uniform(0, 2 * np.pi, VIEWS)
     x, y = np.meshgrid(np.linspace(-1, 1, SIZE), np.linspace(-1, 1, SIZE))
 
     def edit(view: int, picture: np.ndarray) -> np.ndarray:
         side = x * np.cos(angles[view]) + y * np.sin(angles[view])
-        return picture * (1.0 - 0.2 * (1.0 + side / np.sqrt(2)))[..., None]
+        return picture * (1.0 + 0.3 * side / np.sqrt(2))[..., None]
 
     edit_pictures(capture, edit)
 
@@ -186,16 +188,30 @@ def pass_by(capture: Path) -> None:
 
 
 def thin_out(capture: Path) -> None:
-    """Keep four training views and the held-out ones."""
-    keep = (4, 12, 20, 28)
+    """Keep eight training views and the held-out ones."""
+    training = [view for view in range(VIEWS) if view % HOLD_OUT]
+    kept = {training[int(i)] for i in np.round(np.linspace(0, len(training) - 1, FEW))}
 
     def edit(content: dict[str, Any]) -> None:
-        content["frames"] = [f for view, f in enumerate(content["frames"]) if view % HOLD_OUT == 0 or view in keep]
-        content["test_filenames"] = [
-            f["file_path"] for f in content["frames"] if int(f["file_path"][7:11]) % HOLD_OUT == 0
-        ]
+        frames = content["frames"]
+        content["test_filenames"] = [frame["file_path"] for frame in frames[::HOLD_OUT]]
+        content["frames"] = [frame for view, frame in enumerate(frames) if view % HOLD_OUT == 0 or view in kept]
 
     edit_transforms(capture, edit)
+
+
+def forget_points(capture: Path) -> None:
+    """Keep eight training views, and no points."""
+    thin_out(capture)
+    edit_transforms(capture, lambda content: content.pop("ply_file_path"))
+
+
+def thin_points(capture: Path) -> None:
+    """Keep 300 of the 4,000 points."""
+    path = capture / "points3d.ply"
+    cloud = load_points(path)
+    chosen = np.sort(np.random.default_rng(RNG_SEED).choice(len(cloud.points), 300, replace=False))
+    save_points(path, cloud._replace(points=cloud.points[chosen], colors=cloud.colors[chosen]))
 
 
 def forget_masks(capture: Path) -> None:
@@ -208,24 +224,45 @@ POSES = ("--cameras.pose-rate", "1e-3")
 INTRINSICS = ("--cameras.intrinsics-rate", "1e-3")
 ALIGN = ("--cameras.align-steps", "100")
 FAST = ("--rates.sh-dc", "2e-2", "--rates.log-scales", "4e-2", "--rates.quats", "1e-2")
+FASTER = (
+    "--rates.sh-dc",
+    "5e-2",
+    "--rates.log-scales",
+    "1e-1",
+    "--rates.quats",
+    "5e-2",
+    "--rates.logit-opacities",
+    "0.5",
+)
 MODEL = ("--rates.means", "1.6e-4")
+DEFAULT = ("--strategy", "default", "--cap", "4000")
+MCMC = ("--strategy", "mcmc", "--cap", "2000", "--mcmc.opacity-reg", "0", "--mcmc.scale-reg", "0")
 
 CASES = (
     Case("poses", "poses of the training views off by 0.8 degrees and 0.4% of their distance", shake, POSES, MODEL),
     Case("poses_aligned", "the same, cameras aligned before they are compared", shake, POSES, (*MODEL, *ALIGN), True),
     Case("focal", "focal length 4% too long", zoom, INTRINSICS, (*MODEL, *ALIGN), True),
     Case("exposure", "exposures from 0.7 to 1.3", expose, ("--appearance.kind", "affine"), MODEL),
-    Case("vignettes", "another side of each picture darkened", shade, ("--appearance.kind", "bilateral"), MODEL),
+    Case("filters", "another side of each picture brightened", shade, ("--appearance.kind", "bilateral"), MODEL),
     Case("salt", "a tenth of the pixels white", salt, ("--difference", "huber"), (*MODEL, "--difference", "mse")),
     Case("masks", "something passes by", pass_by, (), MODEL, bare=forget_masks),
-    Case("depth", "four views", thin_out, ("--depth-weight", "0.1"), (*MODEL, "--sh-degree", "0")),
+    Case(
+        "depth", "eight views, no points", forget_points, ("--depth-weight", "0.1"),
+        ("--initial-points", "4000", "--sh-degree", "0"),
+    ),
     Case("batch", "high learning rates", nothing, ("--views-per-step", "4"), (*MODEL, *FAST)),
-    Case("schedule", "high learning rates", nothing, ("--rates.schedule.shape", "cosine"), (*MODEL, *FAST)),
-    Case("needles", "four views", thin_out, ("--regularizers.anisotropy", "0.01"), MODEL),
-    Case("large", "four views", thin_out, ("--regularizers.scale", "0.1"), MODEL),
-    Case("haze", "four views", thin_out, ("--regularizers.opacity", "0.01"), MODEL),
-    Case("unseen", "four views", thin_out, ("--visible-adam",), MODEL),
-)
+    Case("schedule", "higher learning rates", nothing, ("--rates.schedule.shape", "cosine"), (*MODEL, *FASTER)),
+    Case("holes", "eight views", thin_out, ("--random-background",), MODEL),
+    Case("needles", "eight views", thin_out, ("--regularizers.anisotropy", "0.01"), MODEL),
+    Case("unseen", "eight views", thin_out, ("--visible-adam",), MODEL),
+    Case("haze", "MCMC without its own terms", thin_points, ("--regularizers.opacity", "0.01"), MCMC),
+    Case("large", "MCMC without its own terms", thin_points, ("--regularizers.scale", "0.01"), MCMC),
+    Case(
+        "absgrad", "300 points to begin with", thin_points, ("--default.absgrad", "--default.grow-gradient", "8e-4"),
+        DEFAULT,
+    ),
+    Case("parts", "300 points to begin with", thin_points, ("--default.revised-opacity",), DEFAULT),
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,6 +12,11 @@ from jaxsplat.cameras import camera_rays as camera_rays
 from jaxsplat.cameras import intrinsics_from_fov as intrinsics_from_fov
 from jaxsplat.cameras import look_at as look_at
 from jaxsplat.cameras import opencv_lens as opencv_lens
+from jaxsplat.gamma import encode_gamma as encode_gamma
+from jaxsplat.gamma import linearize_gamma as linearize_gamma
+from jaxsplat.gradients import clip_cotangent as clip_cotangent
+from jaxsplat.packing import pack_splats as pack_splats
+from jaxsplat.packing import unpack_splats as unpack_splats
 from jaxsplat.projection import Unscented as Unscented
 from jaxsplat.projection import project_gaussians as project_gaussians
 from jaxsplat.projection import project_outlines as project_outlines
@@ -32,6 +37,7 @@ from jaxsplat.rendering import rasterization as rasterization
 from jaxsplat.rendering_meshes import render_meshes as render_meshes
 from jaxsplat.sh import num_sh_coeffs as num_sh_coeffs
 from jaxsplat.sh import rgb_to_sh as rgb_to_sh
+from jaxsplat.sh import sh_factors as sh_factors
 from jaxsplat.sh import sh_to_rgb as sh_to_rgb
 from jaxsplat.sh import spherical_harmonics as spherical_harmonics
 from jaxsplat.shading import PointLight as PointLight

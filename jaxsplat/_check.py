@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat.types import Blend
+from jaxsplat.types import Blend, Splats
 
 
 def shapes(function: str, **arguments: tuple[Any, str]) -> dict[str, Any]:
@@ -52,6 +52,16 @@ def shapes(function: str, **arguments: tuple[Any, str]) -> dict[str, Any]:
             sizes["..."] = np.broadcast_shapes(sizes["..."], leading)
         except ValueError:
             raise _mismatch(function, name, spec, shape, sizes, leading=True) from None
+    return sizes
+
+
+def splats(function: str, splats: Splats, *, batched: bool = True) -> dict[str, Any]:
+    """Checks that the arrays of a stored scene are floats of shapes that fit; R are the coefficients of `sh_rest`."""
+    specs = ("N 3", "N 4", "N 3", "N", "N 1 3", "N R 3")
+    lead = "... " if batched else ""
+    pairs = zip(splats._fields, splats, specs, strict=True)
+    sizes = shapes(function, **{name: (x, lead + spec) for name, x, spec in pairs})
+    floating(function, **splats._asdict())
     return sizes
 
 

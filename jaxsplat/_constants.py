@@ -12,6 +12,12 @@ ALPHA_MIN = 1.0 / 255.0
 ALPHA_MAX = 0.99
 """Opacity of one splat at a pixel is clamped here, so that the transmittance never reaches zero."""
 
+ALPHA_MAX_EARLY = 0.999
+"""The clamp of gsplat before 1.6: the transmittance of two opaque splats then loses digits in float32."""
+
+ALPHA_MAX_OPEN = 0.9999
+"""For the rule of renderers that clamp nothing: as near to 1 as leaves 1 - alpha three digits in float32."""
+
 TRANSMITTANCE_MIN = 1e-4
 """A pixel ends when its transmittance would reach this: (1 - ALPHA_MAX)^2, two opaque splats."""
 
@@ -35,6 +41,9 @@ CLAMP_MARGIN = 0.15
 
 NORM_FLOOR = 1e-12
 """Smallest length that a vector is divided by when it is normalised."""
+
+GAMMA = 2.2
+"""Exponent from colors as they are displayed to linear light."""
 
 TRIANGLE_EPSILON = 1e-8
 """Triangles of this area or less are not drawn, nor are those with a depth below; no denominator is smaller."""

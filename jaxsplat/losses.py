@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,14 @@ _WINDOWS: dict[str, _Weights] = {
     "gaussian": _gaussian_window(),
     "uniform": (1.0 / (2 * SSIM_RADIUS + 1),) * (2 * SSIM_RADIUS + 1),
 }
+
+
+class _Similarity(NamedTuple):
+    """What SSIM is made of: a window, and the constant that keeps flat pictures alike."""
+
+    window: _Weights
+    c2: float = SSIM_C2
+
 
 Difference = Literal["l1", "mse", "huber"]
 Window = Literal["gaussian", "uniform"]
@@ -161,6 +169,7 @@ def ssim(
     *,
     valid: bool = False,
     window: Window = "gaussian",
+    c2: float = SSIM_C2,
     masks: jax.Array | None = None,
 ) -> jax.Array:
     """Structural similarity (Wang et al. 2004) with the field's window: 11x11 Gaussian of sigma 1.5, values in 0..1.
@@ -170,13 +179,14 @@ def ssim(
       targets: [..., H, W, D].
       valid: average only where the window lies inside the picture, instead of padding with zeros.
       window: "gaussian", or "uniform": 121 equal weights.
+      c2: above zero, of variances; the larger, the less a faint texture counts.
       masks: [..., H, W] weights of the pixels. Windows see both pictures as equal (black) where the weight is zero.
 
     Returns:
       [...] one value a picture, 1 where both are equal.
 
     Raises:
-      ValueError: when the shapes differ, or `valid` leaves no pixel.
+      ValueError: when the shapes differ, `valid` leaves no pixel, or c2 is not above zero.
 
     Example:
       >>> images = jnp.full((16, 16, 3), 0.5)
@@ -185,6 +195,9 @@ def ssim(
     """
     images, targets, weights = _checked("ssim", images, targets, masks)
     _check.choice("ssim", "window", window, tuple(_WINDOWS))
+    if not c2 > 0:
+        raise ValueError(f"ssim: c2 must be above 0, got {c2}.")
+    similarity = _Similarity(_WINDOWS[window], float(c2))
     height, width = images.shape[-3:-1]
     if valid and min(height, width) <= 2 * SSIM_RADIUS:
         raise ValueError(f"ssim: valid=True needs H and W above {2 * SSIM_RADIUS}, got H = {height}, W = {width}")
@@ -192,12 +205,12 @@ def ssim(
         # One number for all pixels, or zeros at the border.
         weights = jnp.asarray(_inside(height, width) if valid else np.ones((1, 1, 1)), images.dtype)
         count = (height - 2 * SSIM_RADIUS) * (width - 2 * SSIM_RADIUS) if valid else height * width
-        total: Any = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+        total: Any = _weighted_ssim(similarity, images, targets, weights)
         return total / (count * images.shape[-1])
     if valid:
         weights = weights * _linalg.lift(jnp.asarray(_inside(height, width), images.dtype), weights.ndim)
     count = weights.sum((-3, -2, -1)) * images.shape[-1]
-    total = _weighted_ssim(_WINDOWS[window], images, targets, weights)
+    total = _weighted_ssim(similarity, images, targets, weights)
     return jnp.where(count > 0, total / jnp.where(count > 0, count, 1.0), 1.0)
 
 
@@ -214,6 +227,9 @@ def photometric(
     difference: Difference = "l1",
     ssim_weight: float = 0.2,
     huber_delta: float = 0.1,
+    valid: bool = False,
+    window: Window = "gaussian",
+    c2: float = SSIM_C2,
     masks: jax.Array | None = None,
 ) -> jax.Array:
     """The loss of training: (1 - w) times a difference plus w times 1 - SSIM.
@@ -224,6 +240,9 @@ def photometric(
       difference: "l1", "mse" or "huber".
       ssim_weight: w, in 0..1.
       huber_delta: where the parabola of "huber" ends.
+      valid: as in `ssim`.
+      window: as in `ssim`.
+      c2: as in `ssim`.
       masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
@@ -244,30 +263,36 @@ def photometric(
         apart = (l1 if difference == "l1" else mse)(images, targets, masks=masks)
     if not ssim_weight:
         return apart
-    return (1.0 - ssim_weight) * apart + ssim_weight * (1.0 - ssim(images, targets, masks=masks))
+    alike = ssim(images, targets, valid=valid, window=window, c2=c2, masks=masks)
+    return with_ssim(apart, alike, ssim_weight=ssim_weight)
+
+
+def with_ssim(difference: jax.Array, similarity: jax.Array, *, ssim_weight: float) -> jax.Array:
+    """Blends a difference and an SSIM that are known: (1 - w) difference + w (1 - similarity)."""
+    return (1.0 - ssim_weight) * difference + ssim_weight * (1.0 - similarity)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _weighted_ssim(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+def _weighted_ssim(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
     """Sum of the SSIM at every value of [..., H, W, D] times weights that broadcast against them."""
 
     def plain(x: jax.Array, y: jax.Array) -> jax.Array:
-        a1, a2, b1, b2 = _terms(_moments(window, x, y))
+        a1, a2, b1, b2 = _terms(kind, _moments(kind.window, x, y))
         return a1 * a2 / (b1 * b2)
 
     def native(x: jax.Array, y: jax.Array) -> jax.Array:
-        return _native("ssim", window, x, y)[0]
+        return _native("ssim", kind, x, y)[0]
 
     values = _ffi.by_platform(native, plain, x, y) if _ffi.takes(x, y) else plain(x, y)
     return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
-def _weighted_ssim_fwd(window: _Weights, x: Any, y: Any, weights: Any) -> tuple[jax.Array, Any]:
+def _weighted_ssim_fwd(kind: _Similarity, x: Any, y: Any, weights: Any) -> tuple[jax.Array, Any]:
     """The kernel gives the gradient with the value, for about the price of one of them."""
     x_moves, y_moves = x.perturbed, y.perturbed
     x, y, weights = x.value, y.value, weights.value
-    native = functools.partial(_native_gradient, window)
-    plain = functools.partial(_gradient, window)
+    native = functools.partial(_native_gradient, kind)
+    plain = functools.partial(_gradient, kind)
     gradient = functools.partial(_ffi.by_platform, native, plain) if _ffi.takes(x, y) else plain
     values, v_x = gradient(x, y, weights)
     v_y = gradient(y, x, weights)[1] if y_moves else None
@@ -275,8 +300,8 @@ def _weighted_ssim_fwd(window: _Weights, x: Any, y: Any, weights: Any) -> tuple[
     return total, (v_x if x_moves else None, v_y, values, weights)
 
 
-def _weighted_ssim_bwd(window: _Weights, residuals: Any, cotangent: jax.Array) -> tuple[Any, Any, jax.Array]:
-    del window
+def _weighted_ssim_bwd(kind: _Similarity, residuals: Any, cotangent: jax.Array) -> tuple[Any, Any, jax.Array]:
+    del kind
     v_x, v_y, values, weights = residuals
     v = cotangent[..., None, None, None]
     v_weights = _linalg.unbroadcast(v * values, _linalg.lift(weights, values.ndim).shape).reshape(weights.shape)
@@ -286,30 +311,31 @@ def _weighted_ssim_bwd(window: _Weights, residuals: Any, cotangent: jax.Array) -
 _weighted_ssim.defvjp(_weighted_ssim_fwd, _weighted_ssim_bwd, symbolic_zeros=True)
 
 
-def _native(target: str, window: _Weights, *images: jax.Array) -> list[jax.Array]:
+def _native(target: str, kind: _Similarity, *images: jax.Array) -> list[jax.Array]:
     """Calls a kernel on pictures."""
-    operands = [*images[:2], jnp.asarray(window, images[0].dtype), *images[2:]]
+    operands = [*images[:2], jnp.asarray(kind.window, images[0].dtype), *images[2:]]
     ranks = [operand.ndim if operand.ndim < 3 else 3 for operand in operands]
     results = [(images[0].shape[-3:], images[0].dtype)] * (len(images) - 1)
-    return _ffi.call(target, operands, ranks, results, c1=SSIM_C1, c2=SSIM_C2)
+    return _ffi.call(target, operands, ranks, results, c1=SSIM_C1, c2=kind.c2)
 
 
-def _native_gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _native_gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     if weights.size != 1:
         weights = jnp.broadcast_to(weights, (*weights.shape[:-3], *x.shape[-3:]))
-    values, v_x = _native("ssim_gradient", window, x, y, weights)
+    values, v_x = _native("ssim_gradient", kind, x, y, weights)
     return values, v_x
 
 
-def _gradient(window: _Weights, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Values, and the gradient of their weighted sum with respect to x.
 
     Closed form by the raw moments E[x], E[xx], E[xy], then three blurs. Autodiff is 20 times slower.
     """
     cotangent = jnp.broadcast_to(weights, x.shape)
+    window = kind.window
     moments = _moments(window, x, y)
     mean_x, mean_y = moments[:2]
-    a1, a2, b1, b2 = _terms(moments)
+    a1, a2, b1, b2 = _terms(kind, moments)
     similarity = a1 * a2 / (b1 * b2)
     v_xx = -cotangent * similarity / b2
     v_xy = cotangent * 2.0 * a1 / (b1 * b2)
@@ -330,13 +356,13 @@ def _moments(window: _Weights, x: jax.Array, y: jax.Array) -> _Moments:
     return mean_x, mean_y, var_x, var_y, _blur(window, x * y) - mean_x * mean_y
 
 
-def _terms(moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _terms(kind: _Similarity, moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     mean_x, mean_y, var_x, var_y, covariance = moments
     return (
         2.0 * mean_x * mean_y + SSIM_C1,
-        2.0 * covariance + SSIM_C2,
+        2.0 * covariance + kind.c2,
         mean_x * mean_x + mean_y * mean_y + SSIM_C1,
-        var_x + var_y + SSIM_C2,
+        var_x + var_y + kind.c2,
     )
 
 

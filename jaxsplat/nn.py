@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -10,9 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxsplat import _check
+from jaxsplat.initialization import splats_from_points
 from jaxsplat.rendering import rasterization
-from jaxsplat.sh import num_sh_coeffs
-from jaxsplat.train.state import splats_from_points
+from jaxsplat.sh import degree_of
 from jaxsplat.types import RenderOutput, SHCoeffs, Splats
 
 INITIAL_OPACITY = 0.1
@@ -44,18 +43,8 @@ class GaussianModel(nnx.Module):
         Raises:
           ValueError: the shapes disagree, or K is not a square.
         """
-        sizes = _check.shapes(
-            "GaussianModel",
-            means=(splats.means, "N 3"),
-            quats=(splats.quats, "N 4"),
-            log_scales=(splats.log_scales, "N 3"),
-            logit_opacities=(splats.logit_opacities, "N"),
-            sh_dc=(splats.sh_dc, "N 1 3"),
-            sh_rest=(splats.sh_rest, "N R 3"),
-        )
-        self.sh_degree = math.isqrt(sizes["R"] + 1) - 1
-        if num_sh_coeffs(self.sh_degree) != sizes["R"] + 1:
-            raise ValueError(f"GaussianModel: sh_rest must hold 0, 3, 8, 15 or 24 coefficients, got {sizes['R']}.")
+        sizes = _check.splats("GaussianModel", splats, batched=False)
+        self.sh_degree = degree_of("GaussianModel", sizes["R"])
         self.means = nnx.Param(jnp.asarray(splats.means))
         self.quats = nnx.Param(jnp.asarray(splats.quats))
         self.log_scales = nnx.Param(jnp.asarray(splats.log_scales))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxsplat import _ffi
+from jaxsplat.clamps import Clamps, bound, clean
 from jaxsplat.types import Splats
 
 State = TypeVar("State")
@@ -143,6 +144,7 @@ def apply_splat_adam(
     steps: int,
     scene_scale: float = 1.0,
     visible: jax.Array | None = None,
+    clamps: Clamps | None = None,
 ) -> tuple[Splats, Any]:
     """Updates splats and state as `splat_adam` and `optax.apply_updates` do, to rounding, in one pass over the memory.
 
@@ -159,6 +161,7 @@ def apply_splat_adam(
       steps: as in `splat_adam`.
       scene_scale: as in `splat_adam`.
       visible: [N] bool, the rows to update; None for all.
+      clamps: bounds of the step, as in `clamps.clamped`; None for none, and gradients as they are.
 
     Returns:
       The new splats and the new state. Donate the old ones.
@@ -185,9 +188,16 @@ def apply_splat_adam(
         splats, mu, nu = (Splats(*leaves) for leaves in zip(*groups, strict=True))
         return splats, (moments._replace(count=count, mu=mu, nu=nu), step + 1)
 
-    if not _ffi.takes(*splats):
-        return plain(splats, gradients, state, visible)
-    return _ffi.by_platform(native, plain, splats, gradients, state, visible)
+    if clamps is not None:
+        gradients = clean(clamps.by_group(), gradients)
+    if _ffi.takes(*splats):
+        moved, state = _ffi.by_platform(native, plain, splats, gradients, state, visible)
+    else:
+        moved, state = plain(splats, gradients, state, visible)
+    if clamps is not None:
+        bounded = bound(clamps.by_group(), splats, moved)
+        moved = bounded if visible is None else _where_rows(visible, bounded, splats)
+    return moved, state
 
 
 def zero_moments(state: State, rows: jax.Array | Splats) -> State:

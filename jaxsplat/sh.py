@@ -32,6 +32,33 @@ def num_sh_coeffs(degree: int) -> int:
     return (degree + 1) ** 2
 
 
+def degree_of(function: str, rest: int) -> int:
+    """The degree up to which so many coefficients beside the first are complete."""
+    complete = [num_sh_coeffs(degree) - 1 for degree in range(MAX_DEGREE + 1)]
+    if rest not in complete:
+        listed = ", ".join(map(str, complete[:-1]))
+        raise ValueError(f"{function}: sh_rest must hold {listed} or {complete[-1]} coefficients, got {rest}.")
+    return complete.index(rest)
+
+
+def sh_factors(active: jax.Array | float, *, degree: int) -> jax.Array:
+    """Which functions are in use: [K] 1 up to the degree `active`, which is traced, and 0 above.
+
+    Args:
+      active: [] highest degree in use; a fraction counts as the integer below.
+      degree: 0 to 4, up to which there are functions; static.
+
+    Returns:
+      [K] `factors` of `SHCoeffs`.
+
+    Example:
+      >>> sh_factors(1, degree=2)
+      Array([1., 1., 1., 1., 0., 0., 0., 0., 0.], dtype=float32)
+    """
+    degrees = np.floor(np.sqrt(np.arange(num_sh_coeffs(degree))))
+    return jnp.asarray(degrees <= active, float)
+
+
 def rgb_to_sh(rgb: jax.Array) -> jax.Array:
     """Turns colours into the degree-0 coefficients that show them: (rgb - 0.5) / 0.2821."""
     return (rgb - 0.5) / DC

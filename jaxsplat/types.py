@@ -118,6 +118,38 @@ class Blend:
     blend_last: bool = False
     max_contributors: int = 0
 
+    @classmethod
+    def gsplat(cls) -> Blend:
+        """The rule of gsplat 1.6, and the default here."""
+        return cls()
+
+    @classmethod
+    def gsplat_1_0(cls) -> Blend:
+        """The rule of gsplat 1.0, which clamps later."""
+        return cls(alpha_max=const.ALPHA_MAX_EARLY)
+
+    @classmethod
+    def inria(cls) -> Blend:
+        """The rule of the original program (Kerbl et al. 2023), which also has a near plane of 0.2."""
+        return cls()
+
+    @classmethod
+    def rlx(cls, *, alpha_min: float = const.ALPHA_MIN, max_contributors: int = 1 << 15) -> Blend:
+        """The rule of the rlx renderer, which evaluates along rays: the splat that ends a pixel is still blended.
+
+        Args:
+          alpha_min: smaller contributions are skipped.
+          max_contributors: most splats blended at one pixel.
+
+        Returns:
+          The rule, with a clamp so near to 1 that only opaque splats feel it; the renderer itself has none.
+
+        Example:
+          >>> Blend.rlx(alpha_min=0.01).blend_last
+          True
+        """
+        return cls(const.ALPHA_MAX_OPEN, alpha_min, blend_last=True, max_contributors=max_contributors)
+
 
 class ScreenProbe(NamedTuple):
     """Zero arrays whose gradients are screen-space statistics, for strategies that densify by them.

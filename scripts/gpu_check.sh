@@ -26,7 +26,8 @@ export XLA_PYTHON_CLIENT_PREALLOCATE=false
 step "build" 150 build
 export JAX_PLATFORMS=cuda,cpu
 step "scenes against the CPU" 60 python -m tests.cuda.scenes gpu
-step "tests on the GPU" 120 python -m pytest -q -n 0 -x tests/test_tiles.py tests/rasterize/test_gaussians_3d.py \
+step "tests on the GPU" 300 python -m pytest -q -n 0 -x tests/test_tiles.py tests/rasterize/test_gaussians_3d.py \
+  tests/rasterize/test_bounded_lists.py tests/rasterize/test_gaussians_world.py \
   -k "not thread and not instruction_set and not channel_is_in and not bad_arguments"
 if command -v compute-sanitizer > /dev/null; then
   for tool in memcheck racecheck; do

@@ -67,6 +67,24 @@ def test_on_a_gpu_with_a_module_only_the_functions_that_it_has_are_native(monkey
     assert not _ffi.takes(jnp.zeros(3))
 
 
+def test_on_a_gpu_float64_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(_ffi, "platform", lambda: "gpu")
+    monkeypatch.setattr(_ffi, "load_cuda", lambda: True)
+    for function in ("rasterize_gaussians_3d", "rasterize_gaussians_world"):
+        with pytest.raises(TypeError, match="colors is float64, but the native kernels compute in float32"):
+            _backend.resolve(function, "auto", colors=np.zeros(3))
+
+
+def test_arrays_on_different_devices_are_refused_and_named():
+    s = random_splats(12, width=16, height=12)
+    first, second = jax.devices()[:2]
+    means2d, conics = jax.device_put(s.means2d, first), jax.device_put(s.conics, second)
+    with pytest.raises(ValueError, match="incompatible devices"):
+        rasterize_gaussians_3d(
+            means2d, conics, *s[2:4], depths=s.depths, radii=s.radii, width=16, height=12
+        )  # fmt: skip
+
+
 def test_the_cuda_module_is_registered_where_it_was_built_and_missed_where_not(monkeypatch):
     registered = []
     monkeypatch.setattr(
@@ -82,6 +100,8 @@ def test_the_cuda_module_is_registered_where_it_was_built_and_missed_where_not(m
     assert sorted(name.split(".")[-1] for name, _ in registered) == [
         "intersect_tiles", "rasterize_gaussians_3d_backward", "rasterize_gaussians_3d_backward_static",
         "rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_forward_static",
+        "rasterize_gaussians_world_backward", "rasterize_gaussians_world_backward_static",
+        "rasterize_gaussians_world_forward", "rasterize_gaussians_world_forward_static",
     ]  # fmt: skip
 
 

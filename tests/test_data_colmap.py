@@ -214,7 +214,7 @@ def text(name, change):
         (text("cameras.txt", lambda t: t + "nonsense\n"), "cameras.txt: line 3: expected CAMERA_ID MODEL WIDTH HEIGHT"),
         (
             text("cameras.txt", lambda t: t.replace("PINHOLE", "EQUIRECTANGULAR")),
-            "line 2: camera model EQUIRECTANGULAR is not",
+            "line 2: camera model EQUIRECTANGULAR is a panorama",
         ),
         (text("images.txt", lambda t: "\n\n5 1 0 0\n" + t), "images.txt: line 3: expected IMAGE_ID QW QX QY QZ TX"),
         (text("images.txt", lambda t: t.replace("\n\n", "\n1 2 x\n", 1)), "line 3: expected triples X Y POINT3D_ID"),

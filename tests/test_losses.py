@@ -18,18 +18,24 @@ def pictures(*shape: int) -> Any:
     return RNG.random(shape), RNG.random(shape)
 
 
-def ssim_truth(x, y, *, valid=False):
-    """SSIM of [H, W, D] with a full two-dimensional window, zeros outside, in float64."""
-    line = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2)
-    window = np.outer(line, line) / line.sum() ** 2
+def box_or_bell(window):
+    """The 11x11 window by name."""
+    line = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2) if window == "gaussian" else np.ones(11)
+    return np.outer(line, line) / line.sum() ** 2
 
-    def blur(image):
-        return np.stack([correlate(image[..., d], window, mode="constant") for d in range(image.shape[-1])], -1)
 
-    mean_x, mean_y = blur(x), blur(y)
-    var_x, var_y = blur(x * x) - mean_x**2, blur(y * y) - mean_y**2
-    covariance = blur(x * y) - mean_x * mean_y
-    c1, c2 = 0.0001, 0.0009
+def blurred(image, window="gaussian"):
+    """[H, W, D] blurred by a full two-dimensional window, zeros outside, in float64."""
+    box = box_or_bell(window)
+    return np.stack([correlate(image[..., d], box, mode="constant") for d in range(image.shape[-1])], -1)
+
+
+def ssim_truth(x, y, *, valid=False, window="gaussian", c2=0.0009):
+    """SSIM of [H, W, D] in float64."""
+    mean_x, mean_y = blurred(x, window), blurred(y, window)
+    var_x, var_y = blurred(x * x, window) - mean_x**2, blurred(y * y, window) - mean_y**2
+    covariance = blurred(x * y, window) - mean_x * mean_y
+    c1 = 0.0001
     values = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
     values /= (mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2)
     return values[5:-5, 5:-5].mean() if valid else values.mean()
@@ -59,10 +65,11 @@ def test_ssim_equals_the_full_window(shape, valid):
 def test_the_kernel_equals_plain_jax_in_double_precision_whatever_the_size(shape):
     x, y = pictures(*shape)
     weights = RNG.random(shape[:2])[..., None]
+    kind = losses._Similarity(losses._WINDOWS["gaussian"], c2=0.01)
 
     def value_and_gradients(dtype):
         arrays = [jnp.asarray(a, dtype) for a in (x, y, weights)]
-        return jax.value_and_grad(lambda *a: losses._weighted_ssim(losses._WINDOWS["gaussian"], *a), (0, 1, 2))(*arrays)
+        return jax.value_and_grad(lambda *a: losses._weighted_ssim(kind, *a), (0, 1, 2))(*arrays)
 
     single = value_and_gradients(jnp.float32)
     with double_precision():
@@ -162,22 +169,56 @@ def test_a_mask_of_zeros_is_no_loss():
 
 
 @pytest.mark.parametrize("valid", [False, True])
-def test_uniform_ssim_equals_the_full_window(valid):
+@pytest.mark.parametrize(("window", "c2"), [("uniform", 0.0009), ("gaussian", 0.03), ("uniform", 0.2)])
+def test_ssim_with_other_windows_and_constants_equals_the_full_window(window, c2, valid):
     x, y = pictures(14, 16, 2)
     y = 0.6 * x + 0.4 * y
+    settings: Any = {"valid": valid, "window": window, "c2": c2}
+    value, gradient = jax.value_and_grad(lambda z: losses.ssim(z, y, **settings))(jnp.asarray(x))
+    np.testing.assert_allclose(value, ssim_truth(x, y, **settings), rtol=2e-5)
+    # Corners and edges too: there the window reaches over the border.
+    truth = differences(lambda z: ssim_truth(z, y, **settings), x)
+    np.testing.assert_allclose(gradient, truth, rtol=1e-3, atol=1e-3 * np.abs(truth).max())
 
-    def blur(image):
-        padded = np.pad(image, ((5, 5), (5, 5), (0, 0)))
-        return np.mean([padded[i : i + 14, j : j + 16] for i in range(11) for j in range(11)], 0)
 
-    mean_x, mean_y = blur(x), blur(y)
-    values = (2 * mean_x * mean_y + 1e-4) * (2 * (blur(x * y) - mean_x * mean_y) + 9e-4)
-    values /= (mean_x**2 + mean_y**2 + 1e-4) * (blur(x * x) - mean_x**2 + blur(y * y) - mean_y**2 + 9e-4)
-    truth = values[5:-5, 5:-5].mean() if valid else values.mean()
-    np.testing.assert_allclose(losses.ssim(x, y, valid=valid, window="uniform"), truth, rtol=2e-5)
-    assert np.isfinite(jax.grad(lambda z: losses.ssim(z, y, window="uniform"))(jnp.asarray(x))).all()
+def differences(function, x, step=1e-5):
+    """Central differences of a number by every value of x."""
+    gradient = np.zeros_like(x)
+    for index in np.ndindex(x.shape):
+        move = np.zeros_like(x)
+        move[index] = step
+        gradient[index] = (function(x + move) - function(x - move)) / (2 * step)
+    return gradient
+
+
+def test_the_gradient_of_ssim_counts_the_mean_once():
+    """A window's mean is in the luminance and in the moments; counted once more, the gradient is another."""
+    x, y = pictures(13, 12, 1)
+    c1, c2, mean_x, mean_y = 0.0001, 0.0009, blurred(x), blurred(y)
+    luminance, covariance = mean_x**2 + mean_y**2 + c1, 2 * (blurred(x * y) - mean_x * mean_y) + c2
+    variances = blurred(x * x) - mean_x**2 + blurred(y * y) - mean_y**2 + c2
+    similarity = (2 * mean_x * mean_y + c1) * covariance / (luminance * variances)
+    v_xx, v_xy = -similarity / variances, 2 * (2 * mean_x * mean_y + c1) / (luminance * variances)
+    of_luminance = 2 * (mean_y * covariance / variances - mean_x * similarity) / luminance
+    of_moments = -2 * v_xx * mean_x - v_xy * mean_y
+
+    def formula(times):
+        return (blurred(of_luminance + times * of_moments) + 2 * x * blurred(v_xx) + y * blurred(v_xy)) / x.size
+
+    gradient = jax.grad(lambda z: losses.ssim(z, y))(jnp.asarray(x))
+    truth = differences(lambda z: ssim_truth(z, y), x)
+    np.testing.assert_allclose(formula(1), truth, rtol=1e-5, atol=1e-6 * np.abs(truth).max())
+    np.testing.assert_allclose(gradient, truth, rtol=1e-3, atol=1e-3 * np.abs(truth).max())
+    assert np.abs(formula(2) - truth).max() > 0.1 * np.abs(truth).max()
+
+
+def test_unknown_windows_and_constants_of_ssim_are_refused():
+    x, y = pictures(14, 16, 2)
+    wrong: Any = "box"
     with pytest.raises(ValueError, match="ssim: window must be one of 'gaussian', 'uniform', got 'box'"):
-        losses.ssim(x, y, window="box")
+        losses.ssim(x, y, window=wrong)
+    with pytest.raises(ValueError, match="ssim: c2 must be above 0, got 0"):
+        losses.ssim(x, y, c2=0)
 
 
 @pytest.mark.parametrize("difference", ["l1", "mse", "huber"])
@@ -186,4 +227,7 @@ def test_the_photometric_loss_is_the_blend(difference):
     apart, alike = getattr(losses, difference)(x, y), losses.ssim(x, y)
     blend = losses.photometric(x, y, difference=difference, ssim_weight=0.3)
     np.testing.assert_allclose(blend, 0.7 * apart + 0.3 * (1 - alike), rtol=1e-6)
+    settings: Any = {"valid": True, "window": "uniform", "c2": 0.01}
+    blend = losses.photometric(x, y, difference=difference, ssim_weight=0.3, **settings)
+    np.testing.assert_allclose(blend, 0.7 * apart + 0.3 * (1 - losses.ssim(x, y, **settings)), rtol=1e-6)
     np.testing.assert_allclose(losses.photometric(x, y, difference=difference, ssim_weight=0.0), apart)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import lpmv
 
-from jaxsplat import SHCoeffs, num_sh_coeffs, rgb_to_sh, sh_to_rgb, spherical_harmonics
+from jaxsplat import SHCoeffs, num_sh_coeffs, rgb_to_sh, sh_factors, sh_to_rgb, spherical_harmonics
 from tests.data import double_precision
 from tests.differences import assert_gradients
 from tests.tolerances import SINGLE
@@ -198,3 +198,13 @@ def test_wrong_arguments_are_named():
         spherical_harmonics(0, dirs, jnp.ones((3, 1, 3)))
     with pytest.raises(TypeError, match="masks must be of type"):
         spherical_harmonics(0, dirs, jnp.ones((2, 1, 3)), masks=jnp.ones(2))
+
+
+@pytest.mark.parametrize(("active", "used"), [(-1, 0), (0, 1), (1, 4), (1.9, 4), (2, 9), (3, 16), (7, 16)])
+def test_factors_switch_off_the_degrees_above_the_active_one(active, used):
+    factors = jax.jit(lambda active: sh_factors(active, degree=3))(active)
+    np.testing.assert_array_equal(factors, np.arange(16) < used)
+    dirs, coeffs = jnp.asarray(RNG.normal(size=(5, 3))), jnp.asarray(RNG.normal(size=(5, 16, 3)))
+    masked = spherical_harmonics(3, dirs, SHCoeffs(coeffs[:, :1], coeffs[:, 1:], factors))
+    kept = jnp.where((jnp.arange(16) < used)[:, None], coeffs, 0)
+    np.testing.assert_allclose(masked, spherical_harmonics(3, dirs, kept), atol=1e-6)

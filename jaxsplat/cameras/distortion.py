@@ -60,6 +60,8 @@ def bend(x: jax.Array, y: jax.Array, lens: Lens) -> Pair:
     if a.radial or a.divisor:
         factor = _horner(r2, (1.0, *a.radial)) / _horner(r2, (1.0, *a.divisor))
         bent_x, bent_y = x * factor, y * factor
+    if a.radial_first:
+        x, y, r2 = bent_x, bent_y, bent_x * bent_x + bent_y * bent_y
     if a.tangential:
         p1, p2 = a.tangential
         bent_x, bent_y = (

@@ -33,7 +33,8 @@ class Lens:
     nothing. With (x, y) the point on the plane and r its distance from the centre:
 
     * `Lens(radial=k, tangential=p)`: OPENCV of OpenCV and COLMAP, with `divisor` FULL_OPENCV, with `prism` thin prism.
-    * `Lens("equidistant", radial=k)`: Kannala and Brandt's fisheye, with `tangential` and `prism` THIN_PRISM_FISHEYE.
+    * `Lens("equidistant", radial=k)`: Kannala and Brandt's fisheye, with `tangential` and `prism` THIN_PRISM_FISHEYE,
+      with `radial_first` too Project Aria's Fisheye624, which COLMAP calls RAD_TAN_THIN_PRISM_FISHEYE.
     * `Lens("equidistant", polynomial=a)`: f-theta. With focal lengths of 1 in K, the polynomial is in pixels.
     * `Lens(omega=w)`: Devernay and Faugeras' FOV; `Lens(division=k)`: Fitzgibbon's; `Lens(unified=(a, b))`: EUCM.
 
@@ -50,6 +51,7 @@ class Lens:
       omega: w of r = atan(2 r tan(w / 2)) / w, in radians; "perspective" only.
       division: k of the factor 2 / (1 + sqrt(1 - 4 k r^2)); "perspective" only.
       unified: a, b of the factor 1 / (a sqrt(b r^2 + 1) + 1 - a); "perspective" only.
+      radial_first: static. The tangential and prism terms are those of the point that the radial factor has moved.
     """
 
     projection: Projection = dataclasses.field(default="perspective", metadata={"static": True})
@@ -61,6 +63,7 @@ class Lens:
     omega: Coefficients = ()
     division: Coefficients = ()
     unified: Coefficients = ()
+    radial_first: bool = dataclasses.field(default=False, metadata={"static": True})
 
 
 def opencv_lens(coefficients: jax.Array | Sequence[float]) -> Lens:
@@ -132,4 +135,4 @@ def split_lens(function: str, lens: Lens, sizes: dict[str, Any], rank: int, axes
         for field in fields:
             if split[field] and lens.projection != projection:
                 raise ValueError(f"{function}: camera_model.{field} does not go with projection={lens.projection!r}.")
-    return Lens(lens.projection, **split)
+    return dataclasses.replace(lens, **split)

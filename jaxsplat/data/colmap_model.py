@@ -11,7 +11,7 @@ from jaxsplat.cameras import Lens
 from jaxsplat.data.frame import Camera, given_coefficients
 from jaxsplat.io.files import InputError
 
-# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1, s2 a prism.
+# Number in binary files: name in text files, and the parameters in their order; d1 ... are a divisor, s1 ... a prism.
 MODELS = {
     0: ("SIMPLE_PINHOLE", "f cx cy"),
     1: ("PINHOLE", "fx fy cx cy"),
@@ -23,7 +23,8 @@ MODELS = {
     7: ("FOV", "fx fy cx cy omega"),
     8: ("SIMPLE_RADIAL_FISHEYE", "f cx cy k1"),
     9: ("RADIAL_FISHEYE", "f cx cy k1 k2"),
-    10: ("THIN_PRISM_FISHEYE", "fx fy cx cy k1 k2 p1 p2 k3 k4 s1 s2"),
+    10: ("THIN_PRISM_FISHEYE", "fx fy cx cy k1 k2 p1 p2 k3 k4 s1 s3"),
+    11: ("RAD_TAN_THIN_PRISM_FISHEYE", "fx fy cx cy k1 k2 k3 k4 k5 k6 p2 p1 s1 s2 s3 s4"),
     12: ("SIMPLE_DIVISION", "f cx cy division"),
     13: ("DIVISION", "fx fy cx cy division"),
     14: ("SIMPLE_FISHEYE", "f cx cy"),
@@ -31,10 +32,10 @@ MODELS = {
     16: ("EUCM", "fx fy cx cy alpha beta"),
 }
 _LENS = {
-    "radial": "k1 k2 k3 k4", "divisor": "d1 d2 d3", "tangential": "p1 p2", "prism": "s1 - s2 -", "omega": "omega",
-    "division": "division", "unified": "alpha beta",
+    "radial": "k1 k2 k3 k4 k5 k6", "divisor": "d1 d2 d3", "tangential": "p1 p2", "prism": "s1 s2 s3 s4",
+    "omega": "omega", "division": "division", "unified": "alpha beta",
 }  # fmt: skip
-_UNSUPPORTED = {11: "RAD_TAN_THIN_PRISM_FISHEYE", 17: "EQUIRECTANGULAR"}
+_PANORAMA = {17: "EQUIRECTANGULAR"}
 
 
 class Image(NamedTuple):
@@ -120,11 +121,17 @@ def camera(where: str, model: int | str, width: float, height: float, values: tu
     coefficients = {
         kind: given_coefficients(tuple(given.get(key, 0.0) for key in keys.split())) for kind, keys in _LENS.items()
     }
-    lens = Lens("equidistant" if "FISHEYE" in name else "perspective", **coefficients)
+    projection = "equidistant" if "FISHEYE" in name else "perspective"
+    lens = Lens(projection, **coefficients, radial_first=name == "RAD_TAN_THIN_PRISM_FISHEYE")
     return Camera(fl_x, fl_y, given["cx"], given["cy"], width, height, lens=lens)
 
 
 def _unknown(where: str, model: object) -> InputError:
+    for number, name in _PANORAMA.items():
+        if model in (number, name):
+            return InputError(
+                f"{where}: camera model {name} is a panorama, which no single pinhole picture can show: cut the "
+                "panoramas into perspective pictures, and reconstruct from those"
+            )
     names = ", ".join(name for name, _ in MODELS.values())
-    said = f"{model} ({_UNSUPPORTED[model]})" if isinstance(model, int) and model in _UNSUPPORTED else model
-    return InputError(f"{where}: camera model {said} is not supported, expected one of {names}")
+    return InputError(f"{where}: camera model {model} is not supported, expected one of {names}")

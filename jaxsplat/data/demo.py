@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from jaxsplat import _constants as const
 from jaxsplat.data import raytrace
 from jaxsplat.data.raytrace import Array, Box, Material, Shape, Sphere
 from jaxsplat.io.ply import PointCloud, save_points
@@ -22,7 +23,6 @@ TARGET = (0.0, 0.0, 0.35)
 DOME_RADIUS = 9.0
 SLAB_HALF_SIZE = 1.9
 SUBPIXELS = (0.25, 0.75)
-GAMMA = 2.2
 
 
 class Camera(NamedTuple):
@@ -268,4 +268,4 @@ def _pixel_grid(size: int, x: float, y: float) -> Array:
 
 def _encode(linear: Array) -> NDArray[np.uint8]:
     """Encode linear colours for display."""
-    return np.round(255 * np.clip(linear, 0, 1) ** (1 / GAMMA)).astype(np.uint8)
+    return np.round(255 * np.clip(linear, 0, 1) ** (1 / const.GAMMA)).astype(np.uint8)

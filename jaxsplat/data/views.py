@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def find_views(
     Args:
       source: what the files say.
       downscale: integer factor, at least 1.
-      undistort: remove lens distortion. It is also removed where the views' lenses are of different projections.
+      undistort: remove lens distortion. It is also removed where the views' lenses are of different kinds.
       need_pictures: leave out views without a picture; otherwise the size that the file declares is taken for them.
 
     Returns:
@@ -69,7 +70,7 @@ def find_views(
     """
     frames = sorted(source.frames, key=lambda frame: frame.name)
     lenses = {frame.camera.lens for frame in frames}
-    keep = not undistort and lenses != {PINHOLE} and len({lens.projection for lens in lenses}) == 1
+    keep = not undistort and lenses != {PINHOLE} and len({(lens.projection, lens.radial_first) for lens in lenses}) == 1
     finder = Finder()
     located = locate([frame.path for frame in frames], finder, downscale=downscale)
     notes = [located.note] if located.note else []
@@ -144,7 +145,7 @@ def joined_lens(views: Sequence[View]) -> Lens | None:
         longest = max(map(len, values))
         if longest:
             fields[field] = np.array([(*v, *(0.0,) * (longest - len(v))) for v in values], np.float32)
-    return Lens(lenses[0].projection, **fields)
+    return dataclasses.replace(lenses[0], **fields)
 
 
 def _notes(views: list[View]) -> list[str]:

@@ -147,9 +147,9 @@ def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
 
 def bounds_of(extents: Projected | None, opacities: jax.Array) -> tuple[Any, Any, Any, Any, Any]:
     """What tile lists are found from: means2d, conics, opacities, depths and radii."""
-    return (
-        (None,) * 5 if extents is None else (extents.means2d, extents.conics, opacities, extents.depths, extents.radii)
-    )
+    if extents is None:
+        return None, None, None, None, None
+    return extents.means2d, extents.conics, opacities, extents.depths, extents.radii
 
 
 def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:

@@ -27,6 +27,8 @@ class Fixed:
     """Whether `observe` wants the screen-space gradients of each step."""
     grows: ClassVar[bool] = False
     """Whether the arrays may have to grow during the run; `wanted` then says how far."""
+    waits: ClassVar[bool] = False
+    """Whether a refinement that lacks rows waits until the arrays have grown. Otherwise rows are asked for ahead."""
 
     def capacity(self, points: int) -> int:
         """Rows to begin with, for at most `cap` points."""
@@ -38,7 +40,7 @@ class Fixed:
         return ()
 
     def wanted(self, state: Any) -> jax.Array | int:
-        """Rows that the last refinement needs; where there are fewer, it waits until the arrays have grown."""
+        """Rows that the arrays need before the next step."""
         del state
         return 0
 

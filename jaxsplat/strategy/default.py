@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxsplat import _linalg
 from jaxsplat.strategy.base import Fixed
-from jaxsplat.strategy.rows import Refined, finite, in_use, select, unused_rows
+from jaxsplat.strategy.rows import Refined, finite, in_use, roomy, select, unused_rows
 from jaxsplat.types import Splats
 
 _SPLIT_SHRINK = 1.6
@@ -24,9 +24,6 @@ _SPLIT_SHRINK = 1.6
 
 _RESET_FACTOR = 2.0
 """A reset lowers opacities to this many times `min_opacity`: still drawn (above 1/255), so that gradients remain."""
-
-_ROOM = 1.5
-"""Arrays grow by at least this factor: each size is compiled anew."""
 
 
 class Density(NamedTuple):
@@ -47,17 +44,19 @@ class Density(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Default(Fixed):
-    """Settings of the strategy; gsplat's published ones, with the ends of phases as fractions of its 30,000 steps.
+    """Settings of the strategy; gsplat's published ones, with phases as fractions of its 30,000 steps.
 
-    What Adam has to do in between is counted in steps, however short the run is: to learn colours before the first
-    refinement, to raise opacities again after a reset.
+    What Adam has to do in between is counted in steps, however short the run is: to show where splats are missing
+    before a refinement, to raise opacities again after a reset.
 
     Attributes:
       cap: most splats; what it denies is counted.
-      refine_start: refinement begins after so many steps.
+      refine_start: refinement begins after this fraction of the run.
       refine_stop: refinement and resets end after this fraction of the run.
       refine_every: steps between refinements.
-      reset_every: steps between resets of the opacities. Oversized splats are removed after the first.
+      reset_every: fraction of the run between resets of the opacities. Oversized splats are removed after the first.
+      reset_gap: least steps between resets, for short runs.
+      recovery: steps that must be left after a reset, or else there is none.
       pause_after_reset: steps without refinement after a reset.
       min_opacity: a splat below is removed.
       grow_gradient: a splat whose mean gradient on the screen exceeds this is cloned or split.
@@ -71,10 +70,12 @@ class Default(Fixed):
     """
 
     cap: int = 1_000_000
-    refine_start: int = 500
+    refine_start: float = 500 / 30_000
     refine_stop: float = 15_000 / 30_000
     refine_every: int = 100
-    reset_every: int = 3_000
+    reset_every: float = 3_000 / 30_000
+    reset_gap: int = 400
+    recovery: int = 1_000
     pause_after_reset: int = 0
     min_opacity: float = 0.005
     grow_gradient: float = 2e-4
@@ -88,10 +89,11 @@ class Default(Fixed):
 
     observes: ClassVar[bool] = True
     grows: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     def capacity(self, points: int) -> int:
         """Half as many rows again as are needed."""
-        return min(self.cap, math.ceil(_ROOM * points))
+        return roomy(points, cap=self.cap)
 
     def init(self, rows: int) -> Density:
         """Nothing seen yet."""
@@ -113,7 +115,8 @@ class Default(Fixed):
         self, key: jax.Array, splats: Splats, count: jax.Array, state: Density, *, step: jax.Array, steps: int
     ) -> tuple[Refined, Density]:
         """Clones, splits and removes if that is due, then lowers the opacities if that is."""
-        due = self._refines(step, steps) & (step % self.reset_every >= self.pause_after_reset)
+        period = self._period(steps)
+        due = self._refines(step, steps) & (step % period >= self.pause_after_reset)
         keep = Refined(
             splats,
             count,
@@ -131,7 +134,7 @@ class Default(Fixed):
                 count,
                 state,
                 settings=self,
-                prune_large=step > self.reset_every,
+                prune_large=step > period,
                 use_screen=step < int(self.screen_stop * steps),
             ),
             lambda: (keep, state),
@@ -140,11 +143,15 @@ class Default(Fixed):
         return reset_opacities(refined, self._resets(step, steps) & ~waits, settings=self), state
 
     def _refines(self, step: jax.Array, steps: int) -> jax.Array:
-        stop = int(self.refine_stop * steps)
-        return (step > self.refine_start) & (step % self.refine_every == 0) & (step < stop)
+        start, stop = int(self.refine_start * steps), int(self.refine_stop * steps)
+        return (step > start) & (step % self.refine_every == 0) & (step < stop)
+
+    def _period(self, steps: int) -> int:
+        return max(round(self.reset_every * steps), self.reset_gap, 1)
 
     def _resets(self, step: jax.Array, steps: int) -> jax.Array:
-        return (step > 0) & (step % self.reset_every == 0) & (step < int(self.refine_stop * steps))
+        stop = min(int(self.refine_stop * steps), steps - self.recovery + 1)
+        return (step > 0) & (step % self._period(steps) == 0) & (step < stop)
 
 
 def observe(state: Density, gradients: jax.Array, radii: jax.Array, *, width: int, height: int) -> Density:

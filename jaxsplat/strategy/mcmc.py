@@ -1,14 +1,15 @@
 """3D Gaussian splatting as Markov chain Monte Carlo (Kheradmand et al. 2024), with static shapes.
 
-Arrays have a fixed capacity; the first `count` rows are in use, the others are invisible. Dead splats move to live
-ones, the number grows up to the cap, and noise on the means explores. Pure functions of jax.random keys.
+The first `count` rows of the arrays are in use, the others are invisible. Dead splats move to live ones, the number
+grows up to the cap, and noise on the means explores. Pure functions of jax.random keys. How many splats a refinement
+adds is known before it, so that rows are asked for ahead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxsplat import _linalg
 from jaxsplat._constants import NORM_FLOOR
 from jaxsplat.strategy.base import Fixed
 from jaxsplat.strategy.regularizers import Regularizers, regularize
-from jaxsplat.strategy.rows import Refined, finite, in_use, select
+from jaxsplat.strategy.rows import Refined, finite, in_use, roomy, select
 from jaxsplat.types import Splats
 
 _GATE_STEEPNESS = 100.0
@@ -55,22 +56,34 @@ class MCMC(Fixed):
     opacity_reg: float = 0.01
     scale_reg: float = 0.01
 
+    grows: ClassVar[bool] = True
+
+    def init(self, rows: int) -> jax.Array:
+        """Nothing asked for: the arrays begin with rows for the first refinement."""
+        del rows
+        return jnp.zeros((), jnp.int32)
+
+    def wanted(self, state: jax.Array) -> jax.Array:
+        """Rows that the next refinement will need."""
+        return state
+
     def is_due(self, step: jax.Array, *, steps: int) -> jax.Array:
         """Whether to refine after this step (counted from 0) of a run of `steps`: [] bool."""
         start, stop = int(self.refine_start * steps), int(self.refine_stop * steps)
         return (step > 0) & (step % self.refine_every == 0) & (step >= start) & (step < stop)
 
     def capacity(self, points: int) -> int:
-        """All rows at once: the number grows a little at a time, and compiling anew costs more than spare rows."""
-        del points
-        return self.cap
+        """Half as many rows again as are needed, or more where `growth` is large."""
+        return roomy(points, cap=self.cap, growth=self.growth)
 
     def refine(
-        self, key: jax.Array, splats: Splats, count: jax.Array, state: Any, *, step: jax.Array, steps: int
-    ) -> tuple[Refined, Any]:
-        """Moves dead splats and adds new ones: `refine`."""
-        del step, steps
-        return refine(key, splats, count, settings=self), state
+        self, key: jax.Array, splats: Splats, count: jax.Array, state: jax.Array, *, step: jax.Array, steps: int
+    ) -> tuple[Refined, jax.Array]:
+        """Moves dead splats and adds new ones: `refine`. Asks for the rows of the next refinement, if there is one."""
+        del state
+        refined = refine(key, splats, count, settings=self)
+        goes_on = self.is_due(step + self.refine_every, steps=steps)
+        return refined, jnp.where(goes_on, _grown(refined.num_splats, self), 0)
 
     def perturb(self, key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array) -> Splats:
         """Moves nearly transparent splats: `add_noise`."""
@@ -120,6 +133,8 @@ def relocated_values(opacities: jax.Array, scales: jax.Array, copies: jax.Array)
 def refine(key: jax.Array, splats: Splats, count: jax.Array, *, settings: MCMC) -> Refined:
     """Moves dead splats onto live ones, then adds new splats up to the cap; both drawn in proportion to opacity.
 
+    Where the arrays have fewer rows than that, those that find no row are not made, but counted in `denied`.
+
     Args:
       key: random key.
       splats: N rows of capacity.
@@ -141,13 +156,18 @@ def refine(key: jax.Array, splats: Splats, count: jax.Array, *, settings: MCMC) 
     splats, moved = _copy_onto(relocate_key, splats, targets=dead, sources=alive, settings=settings)
 
     live = alive.sum(dtype=jnp.int32)
-    added = jnp.ceil(count * settings.growth).astype(jnp.int32)
-    new_count = jnp.minimum(count + added, min(settings.cap, capacity))
-    new_count = jnp.where(live > 0, jnp.maximum(new_count, count), count)
+    asked = jnp.where(live > 0, _grown(count, settings), count)
+    new_count = jnp.minimum(asked, capacity)
     fresh = in_use(splats, new_count) & ~used
     sources = used & (alive | moved)
     splats, grown = _copy_onto(grow_key, splats, targets=fresh, sources=sources, settings=settings)
-    return Refined(splats, new_count, moved | grown, dead.sum(dtype=jnp.int32), live)
+    return Refined(splats, new_count, moved | grown, dead.sum(dtype=jnp.int32), live, denied=asked - new_count)
+
+
+def _grown(count: jax.Array, settings: MCMC) -> jax.Array:
+    """How many splats there are after a refinement of so many: [] int32, never fewer."""
+    added = jnp.ceil(count * settings.growth).astype(jnp.int32)
+    return jnp.maximum(jnp.minimum(count + added, settings.cap), count)
 
 
 def _copy_onto(
@@ -218,7 +238,9 @@ def add_noise(key: jax.Array, splats: Splats, count: jax.Array, rate: jax.Array,
     strength = settings.noise * jnp.asarray(rate, splats.means.dtype)
     gate = jax.nn.sigmoid(_GATE_STEEPNESS * (_GATE_OPACITY - opacities)) * strength
     gate = jnp.where(in_use(splats, count), gate, 0.0)
-    noise = jax.random.normal(key, (3, *opacities.shape), splats.means.dtype)
+    # A key for each axis: what a row draws does not depend on how many rows there are.
+    keys = jax.random.split(key, 3)
+    noise = jax.vmap(lambda axis: jax.random.normal(axis, opacities.shape, splats.means.dtype))(keys)
     moves = [gate * move for move in _covariance_times(splats.quats, splats.log_scales, noise)]
     # A row that is not finite stays as it is: the renderer culls it and the next refinement replaces it.
     moves = [jnp.where(jnp.isfinite(move), move, 0.0) for move in moves]

@@ -53,9 +53,8 @@ def correct_colors(images: jax.Array, parameters: jax.Array, index: jax.Array) -
       >>> correct_colors(images, no_correction(Appearance("affine"), 7), jnp.array([3]))
     """
     _check.shapes("correct_colors", images=(images, "B H W 3"), index=(index, "B"))
-    # The scene's own colours could absorb a correction that all views share: this leaves it none.
-    mean = parameters.mean(tuple(range(parameters.ndim - 1)), keepdims=True)
-    chosen = parameters[index] - mean
+    # The scene's own colours could absorb a correction that all views share, cell by cell: this leaves it none.
+    chosen = parameters[index] - parameters.mean(0, keepdims=True)
     if parameters.ndim == 2:
         return apply_affine(images, chosen[:, None, None, :])
     return jax.vmap(lambda image, grid: apply_affine(image, slice_grid(grid, image)))(images, chosen)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxsplat import losses
 from jaxsplat.cameras import Lens
+from jaxsplat.sh import sh_factors
 from jaxsplat.strategy import Regularizers, regularize
 from jaxsplat.train.appearance import correct_colors
 from jaxsplat.train.config import TrainConfig
@@ -119,9 +119,7 @@ def objective(learned: Learned, state: TrainState, batch: Batch, config: TrainCo
 
 def active_bands(step: jax.Array, config: TrainConfig) -> jax.Array:
     """Which SH functions are in use at a step: [K] 0 or 1. A value, so that nothing recompiles."""
-    orders = np.concatenate([np.full(2 * degree + 1, degree) for degree in range(config.sh_degree + 1)])
-    interval = max(config.sh_interval * config.steps, 1.0)
-    return jnp.asarray(orders <= step / interval)
+    return sh_factors(step / max(config.sh_interval * config.steps, 1.0), degree=config.sh_degree)
 
 
 def unit_range(values: jax.Array, like: Splats) -> jax.Array:

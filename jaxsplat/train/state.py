@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial import KDTree
 
 from jaxsplat import _check
+from jaxsplat.initialization import splats_from_points
 from jaxsplat.optim import map_moments, splat_adam
-from jaxsplat.sh import num_sh_coeffs, rgb_to_sh
-from jaxsplat.strategy.rows import UNUSED_LOGIT
+from jaxsplat.strategy.rows import with_capacity
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.extras import ExtrasState, init_extras
 from jaxsplat.types import Splats
-
-_NEIGHBORS = 3
 
 
 class TrainState(NamedTuple):
@@ -89,57 +85,28 @@ def init_state(
     )
 
 
-def splats_from_points(
-    points: jax.Array, colors: jax.Array, *, sh_degree: int, opacity: float = 0.5, scale: float = 1.0
-) -> Splats:
-    """Makes a round splat of each point, as wide as `scale` times the distance to its three nearest neighbours.
+def with_rows(state: TrainState, rows: int, config: TrainConfig) -> TrainState:
+    """Adds rows that are not in use to all that a state holds row by row.
 
     Args:
-      points: [P, 3] in world units.
-      colors: [P, 3] in 0..1.
-      sh_degree: degree for which coefficients are made; all but the first are zero.
-      opacity: of every splat.
-      scale: factor on the distance.
+      state: of a run.
+      rows: how many there are to be. With the strategy's cap, nothing will ever have to grow.
+      config: settings of the run.
 
     Returns:
-      P rows.
+      The state with as many splats as before.
+
+    Raises:
+      ValueError: where there are more rows already.
 
     Example:
-      >>> splats_from_points(points, colors, sh_degree=3).sh_rest.shape
-      (1000, 15, 3)
+      >>> state = with_rows(job.state, config.strategy.cap, config)
     """
-    _check.shapes("splats_from_points", points=(points, "P 3"), colors=(colors, "P 3"))
-    count, dtype = len(points), points.dtype
-    width = jnp.asarray(scale * _spacing(np.asarray(points)), dtype)
-    rest = num_sh_coeffs(sh_degree) - 1
-    return Splats(
-        means=points,
-        quats=jnp.tile(jnp.asarray([[1.0, 0.0, 0.0, 0.0]], dtype), (count, 1)),
-        log_scales=jnp.tile(jnp.log(width)[:, None], (1, 3)),
-        logit_opacities=jnp.full((count,), math.log(opacity / (1.0 - opacity)), dtype),
-        sh_dc=rgb_to_sh(colors)[:, None, :].astype(dtype),
-        sh_rest=jnp.zeros((count, rest, 3), dtype),
-    )
-
-
-def with_capacity(splats: Splats, capacity: int) -> Splats:
-    """Adds invisible rows up to a capacity."""
-    count = splats.means.shape[0]
-
-    def extended(leaf: jax.Array, value: float) -> jax.Array:
-        pads = [(0, capacity - count)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, pads, constant_values=value)
-
-    padded = jax.tree.map(lambda leaf: extended(leaf, 0.0), splats)
-    return padded._replace(
-        logit_opacities=extended(splats.logit_opacities, UNUSED_LOGIT),
-        quats=padded.quats.at[count:, 0].set(1.0),
-    )
-
-
-def with_rows(state: TrainState, rows: int, config: TrainConfig) -> TrainState:
-    """Adds rows that are not in use to all that a state holds row by row."""
     fresh = rows - state.splats.means.shape[0]
+    if fresh < 0:
+        raise ValueError(
+            f"with_rows: rows must be at least {state.splats.means.shape[0]}, which there are, got {rows}."
+        )
 
     def extended(leaf: jax.Array, value: jax.Array) -> jax.Array:
         return leaf if leaf.ndim == 0 else jnp.concatenate([leaf, value[len(value) - fresh :]])
@@ -152,13 +119,3 @@ def with_rows(state: TrainState, rows: int, config: TrainConfig) -> TrainState:
         ),
         strategy=jax.tree.map(extended, state.strategy, config.strategy.init(rows)),
     )
-
-
-def _spacing(points: np.ndarray) -> np.ndarray:
-    """Root mean square distance to the nearest neighbours [P]; 1 for a lone point, and never zero."""
-    count = min(_NEIGHBORS, len(points) - 1)
-    if count == 0:
-        return np.ones(len(points))
-    distances, _ = KDTree(points).query(points, k=count + 1)  # the nearest is the point itself
-    spacing = np.sqrt((distances[:, 1:] ** 2).mean(-1))
-    return np.maximum(spacing, max(1e-3 * float(np.median(spacing)), 1e-7))

@@ -26,7 +26,7 @@ class Metrics(NamedTuple):
       num_splats: [] int32, splats in use.
       dead: [] int32, dead splats found by a refinement in this step.
       stuck: [] bool, whether a refinement found no live splat, and so did nothing.
-      denied: [] int32, splats that a refinement in this step did not make because of the cap.
+      denied: [] int32, splats that a refinement in this step did not make because of the cap or for lack of rows.
     """
 
     loss: jax.Array
@@ -85,11 +85,11 @@ def make_train_step(config: TrainConfig) -> Callable[[TrainState, Batch], tuple[
 
 
 def make_room(state: TrainState, config: TrainConfig) -> TrainState:
-    """Gives the state the rows that its last refinement waits for, and does the refinement.
+    """Gives the state the rows that its strategy asks for, and does the refinement that waited for them, if one did.
 
-    A state that waits for nothing comes back as it is. What the refinement does is in the metrics of the step. The
+    A state that lacks nothing comes back as it is. What the refinement does is in the metrics of the step. The
     arrays then have a new size, for which everything is compiled anew. What comes out does not depend on how the run
-    was cut into calls.
+    was cut into calls. For a loop of one size, give the first state all rows: `with_rows(state, cap, config)`.
 
     Args:
       state: after a step.
@@ -106,6 +106,8 @@ def make_room(state: TrainState, config: TrainConfig) -> TrainState:
     if wanted <= state.splats.means.shape[0]:
         return state
     state = with_rows(state, config.strategy.capacity(wanted), config)
+    if not config.strategy.waits:
+        return state
     refine_key, _ = jax.random.split(_step_key(state.key, state.step - 1))
     return jax.jit(lambda state: _refine_if_due(refine_key, state, config)[0])(state)
 

@@ -16,9 +16,13 @@ LENSES = {
     "barrel": Lens(radial=(-0.25, 0.03)),
     "kannala_brandt": Lens("equidistant", radial=(0.1, -0.05, 0.02, -0.01)),
     "thin_prism_fisheye": Lens("equidistant", (0.1, -0.05), tangential=(0.01, -0.02), prism=(0.05, 0.0, 0.06, 0.0)),
+    "fisheye624": Lens(
+        "equidistant", (0.1, -0.05, 0.03, -0.04, 0.02, -0.01), tangential=(0.01, -0.02),
+        prism=(0.05, 0.06, -0.03, 0.02), radial_first=True,
+    ),
     "f_theta": Lens("equidistant", polynomial=(1.0, 0.1, -0.05)),
     "fov": Lens(omega=(0.9,)),
-}
+}  # fmt: skip
 
 
 def camera(lens: Lens) -> DistortedCamera:
@@ -35,7 +39,7 @@ def expected(points: np.ndarray, lens: Lens) -> np.ndarray:
         r = np.hypot(X, Y)
         theta = np.arctan2(r, Z)
         x, y = theta * X / r, theta * Y / r
-    given = {key: np.zeros(4) for key in ("radial", "divisor", "tangential", "prism")}
+    given = {key: np.zeros(6) for key in ("radial", "divisor", "tangential", "prism")}
     for key in given:
         values = np.asarray(getattr(lens, key), float)
         given[key][: len(values)] = values
@@ -50,11 +54,14 @@ def expected(points: np.ndarray, lens: Lens) -> np.ndarray:
     r2 = x * x + y * y
     factor = 1 + sum(k * r2 ** (i + 1) for i, k in enumerate(given["radial"]))
     factor = factor / (1 + sum(k * r2 ** (i + 1) for i, k in enumerate(given["divisor"])))
-    (p1, p2), (s1, s2, s3, s4) = given["tangential"][:2], given["prism"]
+    (p1, p2), (s1, s2, s3, s4) = given["tangential"][:2], given["prism"][:4]
+    bent_x, bent_y = x * factor, y * factor
+    if lens.radial_first:
+        x, y, r2 = bent_x, bent_y, bent_x**2 + bent_y**2
     return np.stack(
         [
-            x * factor + 2 * p1 * x * y + p2 * (r2 + 2 * x * x) + s1 * r2 + s2 * r2 * r2,
-            y * factor + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y + s3 * r2 + s4 * r2 * r2,
+            bent_x + 2 * p1 * x * y + p2 * (r2 + 2 * x * x) + s1 * r2 + s2 * r2 * r2,
+            bent_y + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y + s3 * r2 + s4 * r2 * r2,
         ],
         -1,
     )

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d
+from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d, rasterize_gaussians_world
 from tests.cuda import emulated
+from tests.rays import anywhere, ray_scene
 from tests.splats2d import random_splats
 from tests.tolerances import GRADIENT, PICTURE
 
@@ -30,6 +31,25 @@ class Scene(NamedTuple):
     settings: dict[str, Any]
     absgrad: bool = False
     lists: bool = False
+
+
+class RayScene(NamedTuple):
+    """Arguments of the rasterizer along rays, depths of the splats, and its settings."""
+
+    arguments: dict[str, jax.Array]
+    depths: jax.Array
+    settings: dict[str, Any]
+
+
+def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
+    """Those along rays: sparse and dense, from one point and from many."""
+    yield "rays", RayScene(*ray_scene(50, cameras=1, channels=18, moving=True), {"hits": True})
+    if small:
+        return
+    arguments, depths = ray_scene(400, cameras=1)
+    yield "dense rays", RayScene({**arguments, "opacities": 0.05 * arguments["opacities"]}, depths, {"tile_size": 20})
+    blind = {**arguments, "rays": arguments["rays"].at[:, 3:6, 5:9].set(0.0)}
+    yield "bounded rays", RayScene(blind, depths, {"max_intersections": 900, "hits": True})
 
 
 def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
@@ -57,6 +77,7 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
     channels = random_splats(150, width=19, height=17, channels=18)
     yield "18 channels", Scene(channels, {"width": 19, "height": 17}, absgrad=not small)
     yield "given lists", Scene(sparse, size, lists=True)
+    yield "bounded lists", Scene(sparse, {**size, "max_intersections": 80})
     if small:
         return
     many = random_splats(60, width=wide, height=high, images=(3,))
@@ -69,8 +90,27 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
     yield "opaque", Scene(random_splats(400, width=wide, height=high, channels=1), size)
 
 
-def results(scene: Scene) -> dict[str, jax.Array]:
+def ray_results(scene: RayScene) -> dict[str, jax.Array]:
+    """Picture and gradients of a scene along rays."""
+    extents = anywhere(scene.depths)
+
+    def loss(arguments: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        output, rng = (
+            rasterize_gaussians_world(**arguments, extents=extents, **scene.settings),
+            np.random.default_rng(3),
+        )
+        floats = [x for x in output if x is not None and x.dtype == jnp.float32]
+        return sum(jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), jnp.float32)) for x in floats), output
+
+    gradients, output = jax.grad(loss, has_aux=True)(scene.arguments)
+    picture = {name: x for name, x in output._asdict().items() if x is not None}
+    return {**picture, **{f"gradient to {name}": x for name, x in gradients.items()}}
+
+
+def results(scene: Scene | RayScene) -> dict[str, jax.Array]:
     """Lists, picture and gradients of a scene."""
+    if isinstance(scene, RayScene):
+        return ray_results(scene)
     s = scene.splats
     size = {k: scene.settings[k] for k in ("width", "height", "tile_size") if k in scene.settings}
     tiles = intersect_tiles(s.means2d, s.radii, s.depths, conics=s.conics, opacities=s.opacities, capacity=4000, **size)
@@ -110,7 +150,7 @@ def differences(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> list[s
 def compare(on_device: Callable[[], AbstractContextManager[Any]], small: bool) -> list[str]:
     """Renders all scenes on the CPU, and under `on_device`. Returns what went wrong."""
     wrong = []
-    for name, scene in scenes(small):
+    for name, scene in (*scenes(small), *ray_scenes(small)):
         with jax.default_device(jax.devices("cpu")[0]):
             want = jax.block_until_ready(results(scene))
         try:

@@ -215,6 +215,15 @@ def test_the_memory_set_aside_is_enough(everywhere, n, capacity, settings):
     assert np.isfinite(output.colors).all()
 
 
+def test_a_device_without_memory_for_the_lists_raises_the_error_of_jax_and_lives_on(everywhere, monkeypatch):
+    splats = random_splats(20, **bounded.SIZE)
+    monkeypatch.setenv("EMULATOR_MEMORY", "1000")
+    with pytest.raises(gaussians.KERNEL_ERROR, match="RESOURCE_EXHAUSTED.*out of memory"):
+        jax.block_until_ready(bounded.value_and_gradients(splats))
+    monkeypatch.delenv("EMULATOR_MEMORY")
+    assert np.asarray(bounded.value_and_gradients(splats)[0].alphas).any()
+
+
 def test_too_little_memory_is_an_error_that_says_so(everywhere, monkeypatch):
     monkeypatch.setattr(_ffi, "workspace_bytes", lambda images, **_: 50_000)
     with pytest.raises(gaussians.KERNEL_ERROR, match="the workspace has no room for [0-9]+ more bytes"):

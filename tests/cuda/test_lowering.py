@@ -17,9 +17,11 @@ from jaxsplat import (
     optim,
     project_gaussians,
     rasterize_gaussians_3d,
+    rasterize_gaussians_world,
     spherical_harmonics,
 )
 from jaxsplat.types import Splats
+from tests.rays import anywhere, ray_scene
 from tests.scenes import random_scene
 from tests.splats2d import random_splats
 
@@ -79,6 +81,22 @@ def test_lists_of_a_fixed_capacity_have_kernels_of_their_own_and_memory_that_the
         (size,) = re.findall(r"tensor<(\d+)xui8>", call)
         slots = 1000 * (4 + 8) * 4 if name.endswith("backward_static") else 0
         assert int(size) > 3 * (1000 * 24 + slots)
+
+
+def test_rasterizer_along_rays_calls_its_kernels():
+    arguments, depths = ray_scene(7, cameras=2)
+
+    def loss(arguments):
+        out = rasterize_gaussians_world(**arguments, extents=anywhere(depths), hits=True)
+        return out.colors.sum() + out.distances.sum()
+
+    text = lowered(jax.grad(loss), arguments)
+    names = [f"jaxsplat.v1.rasterize_gaussians_world_{way}" for way in ("forward", "backward")]
+    assert targets(text) == names
+    assert "tensor<2x18x23x4xf32>" in call_of(text, names[0]) and "hits = true" in call_of(text, names[0])
+    # The splats are shared by the cameras, and each of them has its gradient.
+    assert "(tensor<1x7x3xf32>, tensor<1x7x4xf32>" in call_of(text, names[1])
+    assert "tensor<2x7x3xf32>, tensor<2x7x4xf32>, tensor<2x7x3xf32>, tensor<2x7xf32>" in call_of(text, names[1])
 
 
 def test_tile_lists_call_their_kernel():

@@ -12,9 +12,8 @@ from jaxsplat import ScreenProbe
 from jaxsplat.optim import splat_adam
 from jaxsplat.strategy import Default, Density
 from jaxsplat.strategy.default import observe, refine, reset_opacities
-from jaxsplat.strategy.rows import Refined
+from jaxsplat.strategy.rows import Refined, with_capacity
 from jaxsplat.train import render_splats
-from jaxsplat.train.state import with_capacity
 from tests.data import double_precision
 from tests.train.scenes import random_splats, trees_equal
 
@@ -178,14 +177,31 @@ def test_a_reset_lowers_opacities_that_are_still_drawn_and_clears_only_their_mom
 
 
 def test_refinements_and_resets_come_in_their_window_and_never_at_step_zero():
-    settings = Default(refine_start=0, refine_stop=0.5, refine_every=10, reset_every=25)
+    settings = Default(refine_start=0, refine_stop=0.5, refine_every=10, reset_every=0.25, reset_gap=1, recovery=0)
     due = [step for step in range(100) if bool(settings.is_due(jnp.asarray(step), steps=100))]
     assert due == [10, 20, 25, 30, 40]
-    assert [s for s in range(100) if bool(settings._resets(jnp.asarray(s), 100))] == [25]
+    assert resets(settings, 100) == [25]
+
+
+def resets(settings, steps):
+    return [step for step in range(steps) if bool(settings._resets(np.int32(step), steps))]
+
+
+def test_a_long_run_has_the_published_phases():
+    due = [step for step in range(0, 30_000, 50) if bool(Default().is_due(np.int32(step), steps=30_000))]
+    assert due == list(range(600, 15_000, 100))
+    assert resets(Default(), 30_000) == [3_000, 6_000, 9_000, 12_000]
+
+
+def test_resets_of_short_runs_leave_steps_to_recover_in_between_and_at_the_end():
+    assert resets(Default(), 3_500) == [400, 800, 1_200, 1_600]
+    assert resets(Default(), 1_500) == [400]
+    assert resets(Default(), 1_200) == []
+    assert resets(Default(recovery=0, reset_gap=100), 1_200) == [120, 240, 360, 480]
 
 
 def test_no_refinement_follows_a_reset_within_the_pause():
-    settings = Default(cap=40, refine_start=0, refine_every=10, reset_every=20, pause_after_reset=15)
+    settings = Default(cap=40, refine_start=0, refine_every=10, reset_every=0.2, reset_gap=1, pause_after_reset=15)
     splats, count = scene()
 
     def grown(step):

@@ -66,6 +66,19 @@ def test_growth_is_five_percent_up_to_the_cap():
     assert int(refine(KEY, splats, jnp.int32(40), settings=SETTINGS).num_splats) == 40
 
 
+def test_splats_that_find_no_row_are_counted_and_their_rows_asked_for():
+    splats, settings = random_splats(20)._replace(logit_opacities=jnp.zeros(20)), MCMC(cap=40, growth=0.5)
+    result, wanted = settings.refine(KEY, splats, jnp.int32(16), jnp.int32(0), step=jnp.int32(100), steps=1000)
+    assert int(result.num_splats) == 20 and int(result.denied) == 4 and int(wanted) == 30
+    _, wanted = settings.refine(KEY, splats, jnp.int32(16), jnp.int32(0), step=jnp.int32(800), steps=1000)
+    assert int(wanted) == 0  # it was the last one
+
+
+def test_rows_to_spare_suffice_for_a_refinement_and_stay_below_the_cap():
+    for points, settings in ((1000, MCMC()), (7, MCMC(growth=1.0)), (70_000, MCMC()), (3, MCMC(growth=0.3, cap=4))):
+        assert int(mcmc._grown(jnp.int32(points), settings)) <= settings.capacity(points) <= settings.cap
+
+
 def test_more_splats_than_the_cap_are_kept():
     splats = random_splats(20)._replace(logit_opacities=jnp.zeros(20))
     result = refine(KEY, splats, jnp.int32(18), settings=MCMC(cap=12))

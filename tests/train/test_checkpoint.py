@@ -38,9 +38,9 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_of_another_shape_names_the_array(tmp_path):
-    save_checkpoint(tmp_path / "c.npz", state(cap=20), {})
-    with pytest.raises(InputError, match=r"splats.means should be float32\[30, 3\], got float32\[20, 3\]"):
-        load_checkpoint(tmp_path / "c.npz", state(cap=30))
+    save_checkpoint(tmp_path / "c.npz", state(cap=12), {})
+    with pytest.raises(InputError, match=r"splats.means should be float32\[15, 3\], got float32\[12, 3\]"):
+        load_checkpoint(tmp_path / "c.npz", state(cap=15))
 
 
 def test_a_damaged_or_missing_checkpoint_is_named(tmp_path):

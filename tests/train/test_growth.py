@@ -1,4 +1,4 @@
-"""Adaptive density control inside the training step: growth, moments, resets, cuts and resumption."""
+"""Strategies inside the training step: growth, moments, resets, cuts and resumption."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxsplat.data import load_capture
-from jaxsplat.strategy import Default, Fixed
+from jaxsplat.strategy import MCMC, Default, Fixed
 from jaxsplat.train import TrainConfig, load_checkpoint, make_room, make_train_steps, prepare, save_checkpoint
 from jaxsplat.train.checkpoint import stored_rows
 from jaxsplat.train.state import with_rows
@@ -17,10 +17,15 @@ from tests.train.scenes import trees_equal, write_capture
 
 # One refinement after step 8, one reset after step 7; all splats are pulled at.
 STRATEGY = Default(
-    cap=400, refine_start=0, refine_stop=0.7, refine_every=8, reset_every=7, grow_gradient=1e-7, grow_scale=0.15,
-    prune_scale=10.0,
+    cap=400, refine_start=0, refine_stop=0.7, refine_every=8, reset_every=0.5, reset_gap=1, recovery=0,
+    grow_gradient=1e-7, grow_scale=0.15, prune_scale=10.0,
 )  # fmt: skip
 CONFIG = TrainConfig(steps=14, sh_degree=0, initial_points=60, strategy=STRATEGY)
+# A refinement after every second step up to the tenth, until there are 100 splats: 72, 87, 100.
+MONTE_CARLO = dataclasses.replace(
+    CONFIG, strategy=MCMC(cap=100, refine_start=0.0, refine_stop=0.8, refine_every=2, growth=0.2, noise=1e3)
+)
+BOTH = pytest.mark.parametrize("config", [CONFIG, MONTE_CARLO], ids=["default", "mcmc"])
 
 # Each configuration is compiled once for all tests.
 runner = functools.cache(make_train_steps)
@@ -78,8 +83,9 @@ def test_moments_follow_the_rows_when_the_arrays_grow(capture):
     )
 
 
-def test_the_result_does_not_depend_on_how_the_run_is_cut(capture):
-    whole, cut = trained(capture)[0][-1][1], trained(capture, 3, 5, 1, 5)[0][-1][1]
+@BOTH
+def test_the_result_does_not_depend_on_how_the_run_is_cut(capture, config):
+    whole, cut = (trained(capture, *sizes, config=config)[0][-1][1] for sizes in ((), (3, 5, 1, 5)))
     assert trees_equal(arrays(whole), arrays(cut))
 
 
@@ -91,13 +97,28 @@ def test_a_refinement_that_waited_is_the_one_that_a_larger_array_has_at_once(cap
     np.testing.assert_allclose(at_once.splats.means, grown.splats.means, atol=1e-5)
 
 
-def test_a_checkpoint_of_grown_arrays_resumes_to_the_same_bits(capture, tmp_path):
-    save_checkpoint(tmp_path / "c.npz", trained(capture, 11)[0][-1][1], {})
-    first, rows = prepare(capture, CONFIG).state, stored_rows(tmp_path / "c.npz")
+@BOTH
+def test_a_checkpoint_of_grown_arrays_resumes_to_the_same_bits(capture, tmp_path, config):
+    save_checkpoint(tmp_path / "c.npz", trained(capture, 11, config=config)[0][-1][1], {})
+    first, rows = prepare(capture, config).state, stored_rows(tmp_path / "c.npz")
     assert rows > first.splats.means.shape[0]
-    loaded = load_checkpoint(tmp_path / "c.npz", with_rows(first, rows, CONFIG))
-    end = trained(capture, 3, state=loaded)[0][-1][1]
-    assert trees_equal(arrays(end), arrays(trained(capture)[0][-1][1]))
+    loaded = load_checkpoint(tmp_path / "c.npz", with_rows(first, rows, config))
+    end = trained(capture, 3, config=config, state=loaded)[0][-1][1]
+    assert trees_equal(arrays(end), arrays(trained(capture, config=config)[0][-1][1]))
+
+
+def test_mcmc_has_rows_before_they_are_needed_and_no_more_than_the_cap(capture):
+    states, summaries = trained(capture, *[1] * 14, config=MONTE_CARLO)
+    sizes = [(int(after.num_splats), after.splats.means.shape[0]) for _, after in states]
+    assert sizes == [(60, 90)] + 2 * [(72, 90)] + 2 * [(87, 100)] + 9 * [(100, 100)]
+    assert not any(int(summary.denied) for summary in summaries)
+
+
+def test_mcmc_leaves_the_same_scene_whether_it_had_all_rows_at_once_or_grew(capture):
+    grown = trained(capture, config=MONTE_CARLO)[0][-1][1]
+    roomy = with_rows(prepare(capture, MONTE_CARLO).state, 100, MONTE_CARLO)
+    states, _ = trained(capture, config=MONTE_CARLO, state=roomy)
+    assert len(states) == 1 and trees_equal(arrays(states[0][1]), arrays(grown))
 
 
 def test_the_cap_holds_and_what_it_denies_is_counted_once(capture):

@@ -53,36 +53,6 @@ void WriteBoxes(Pool* pool, const Splats2d& splats, TileRuns& runs) {
   });
 }
 
-// The runs of the nearest splats that have no more than `most` entries together, by the lists of all.
-void KeepNearest(Pool* pool, Scratch& scratch, const float* depths, const TileLists& lists, int64_t most,
-                 const TileRuns& all, TileRuns& kept) {
-  const auto place = [&](int64_t id) { return uint64_t{DepthKey(depths[id])} << 32 | static_cast<uint64_t>(id); };
-  auto* const order = scratch.Take<uint64_t>(all.chunks.n);
-  int64_t size = 0;
-  for (int64_t id = 0; id < all.chunks.n; ++id) {
-    if (lists.slot_begin[id + 1] > lists.slot_begin[id]) order[size++] = place(id);
-  }
-  std::sort(order, order + size);
-  uint64_t end = ~uint64_t{0};
-  for (int64_t i = 0, entries = 0; i < size; ++i) {
-    const uint32_t* const slots = lists.slot_begin + static_cast<uint32_t>(order[i]);
-    entries += slots[1] - slots[0];
-    if (entries > most) {
-      end = order[i];
-      break;
-    }
-  }
-  ParallelFor(pool, all.chunks.count, [&](int64_t chunk) {
-    RunWriter writer(kept, chunk);
-    all.ForEach(chunk, [&](const TileRun& run) {
-      if (place(run.id) >= end) return;
-      TileRun* const to = writer.Begin(1);
-      *to = run;
-      writer.End(to + 1);
-    });
-  });
-}
-
 PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats) {
   PreparedImage image{};
   Scratch& result = image.scratch;
@@ -100,9 +70,8 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
     image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     image.list_count = image.lists.entries;
     if (splats.list_rule.most_entries > 0 && image.list_count > splats.list_rule.most_entries) {
-      TileRuns kept(scratch, grid, runs.chunks);
-      KeepNearest(pool, scratch, splats.depths, image.lists, splats.list_rule.most_entries, runs, kept);
-      image.lists = BucketByTile(pool, result, scratch, kept, splats.depths);
+      KeepNearest(scratch, image.lists, splats.depths, splats.list_rule.most_entries, runs);
+      image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     }
   }
   return image;

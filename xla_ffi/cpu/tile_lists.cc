@@ -154,6 +154,21 @@ TileLists BucketByTile(Pool* pool, Scratch& result, Scratch& scratch, const Tile
   return {at.tiles, tile_begin, list, slot_begin};
 }
 
+void KeepNearest(Scratch& scratch, const TileLists& lists, const float* depths, int64_t most, TileRuns& runs) {
+  const auto rank = [&](int64_t id) { return uint64_t{DepthKey(depths[id])} << 32 | static_cast<uint64_t>(id); };
+  const int64_t n = runs.chunks.n;
+  auto* const ranks = scratch.Take<uint64_t>(n);
+  for (int64_t i = 0; i < n; ++i) ranks[i] = rank(i);
+  std::sort(ranks, ranks + n);
+  int64_t fit = 0;
+  for (int64_t entries = 0; fit < n; ++fit) {
+    const auto id = static_cast<uint32_t>(ranks[fit]);
+    entries += lists.slot_begin[id + 1] - lists.slot_begin[id];
+    if (entries > most) break;
+  }
+  runs.KeepIf([&](const TileRun& run) { return fit == n || rank(run.id) < ranks[fit]; });
+}
+
 TileLists FromGivenLists(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists) {
   if (lists.count > lists.capacity) {
     throw std::invalid_argument("tiles: " + std::to_string(lists.count) + " intersections exceed the capacity of " +

@@ -25,6 +25,9 @@ struct TileLists {
 // Lists what touches each tile, by (depth, id), or by id alone without depths. The lists take memory of `result`.
 TileLists BucketByTile(Pool* pool, Scratch& result, Scratch& scratch, const TileRuns& runs, const float* depths);
 
+// Leaves the runs of the nearest splats, as many as have no more than `most` entries in the lists together.
+void KeepNearest(Scratch& scratch, const TileLists& lists, const float* depths, int64_t most, TileRuns& runs);
+
 // The lists made by a caller, checked: throws std::invalid_argument that names what is wrong.
 TileLists FromGivenLists(Pool* pool, Scratch& scratch, int64_t size, int64_t tiles, const GivenLists& lists);
 

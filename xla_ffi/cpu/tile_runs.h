@@ -33,6 +33,16 @@ class TileRuns {
     }
   }
 
+  // Leaves the runs for which keep(run).
+  template <class F>
+  void KeepIf(const F& keep) {
+    for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+      for (Block* block = first_[chunk]; block != nullptr; block = block->next) {
+        block->end = std::remove_if(block->begin, block->end, [&](const TileRun& run) { return !keep(run); });
+      }
+    }
+  }
+
   const ImageGrid& grid;
   const Chunks chunks;
 

@@ -3,6 +3,8 @@
 #define JAXSPLAT_CUDA_LAUNCH_H_
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "cuda/device.h"
@@ -15,6 +17,11 @@ inline constexpr int kThreads = 256;
 template <class... P, class... A>
 void Launch(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t stream, A&&... arguments) {
   if (blocks == 0) return;
+  if (blocks > INT32_MAX) {
+    throw std::invalid_argument(
+        "CUDA: " + std::to_string(blocks) +
+        " blocks of threads are more than a device starts at once; render fewer or smaller images");
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));

@@ -19,7 +19,7 @@ struct Slots {
 };
 
 template <class P, int kC, bool kWide, bool kGeneral>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, P::kLeastBlocks)
     BackwardTile(TileArguments a, PictureGradientBatch gradient, Slots slots, WorldGradient world) {
   constexpr int kMoments = P::kMoments, kSums = kMoments + kC;
   constexpr bool kAbs = P::kAbs;

@@ -7,7 +7,7 @@ namespace {
 
 // kC channels a pass: those stored in the splat, or (kWide) a chunk of the caller's array.
 template <class P, int kC, bool kWide, bool kGeneral>
-__global__ void __launch_bounds__(kThreads) ForwardTile(TileArguments a, Picture picture) {
+__global__ void __launch_bounds__(kThreads, P::kLeastBlocks) ForwardTile(TileArguments a, Picture picture) {
   constexpr int kBatchSize = kWide ? 64 : P::kBatchSize;
   __shared__ typename P::Entry batch[kBatchSize];
   __shared__ float wide_colors[kWide ? kBatchSize : 1][kC];

@@ -83,11 +83,11 @@ __device__ bool PrepareWorld(const SplatBatch& batch, const ImageIndex& image, i
 __device__ void PrepareOutline(const SplatBatch& batch, const ImageIndex& image, int64_t id, AlphaMin alpha_min,
                                Gaussian2d* to) {
   // Splats along rays may come without an outline on the screen.
-  const float circle[3] = {1, 0, 1}, nowhere[2] = {0, 0};
   const bool outlined = batch.conics.data != nullptr;
-  const GaussianFields2d f =
-      FieldsOf(outlined ? batch.means.At(image) + id * 2 : nowhere, outlined ? batch.conics.At(image) + id * 3 : circle,
-               batch.opacities.At(image)[id]);
+  const float opacity = batch.opacities.At(image)[id];
+  const GaussianFields2d f = outlined
+                                 ? FieldsOf(batch.means.At(image) + id * 2, batch.conics.At(image) + id * 3, opacity)
+                                 : GaussianFields2d{0, 0, 1, 0, 1, opacity};
   const Geometry2d g = Prepare(Vec(f.x), Vec(f.y), Vec(f.a), Vec(f.b), Vec(f.schur), Vec(f.opacity),
                                Vec(alpha_min.value), Log2(Vec(f.opacity * alpha_min.inverse)));
   to->id = static_cast<int32_t>(id);
@@ -107,23 +107,27 @@ __device__ void PrepareOutline(const SplatBatch& batch, const ImageIndex& image,
   if (!outlined) SetEverywhere(to);
 }
 
+template <bool kRays>
 __device__ void PrepareSplat(const Extents& extents, const ImageIndex& image, int64_t row, AlphaMin alpha_min) {
   const int64_t size = extents.batch.size;
   PrepareOutline(extents.batch, image, row % size, alpha_min, &extents.splats[row]);
-  if (extents.world == nullptr) return;
-  const int64_t anchor = extents.anchors[row / size];
-  if (!PrepareWorld(extents.batch, image, row % size, anchor, &extents.world[row])) SetNothing(&extents.splats[row]);
+  if constexpr (kRays) {
+    const int64_t anchor = extents.anchors[row / size];
+    if (!PrepareWorld(extents.batch, image, row % size, anchor, &extents.world[row])) SetNothing(&extents.splats[row]);
+  }
 }
 
 // The splats of given lists, all of them.
+template <bool kRays>
 __global__ void PrepareAll(Extents extents, AlphaMin alpha_min) {
   const SplatBatch& batch = extents.batch;
   const int64_t row = ThreadIndex();
   if (row >= extents.chunk.count * batch.size) return;
-  PrepareSplat(extents, batch.axes.Split(extents.chunk.first + row / batch.size), row, alpha_min);
+  PrepareSplat<kRays>(extents, batch.axes.Split(extents.chunk.first + row / batch.size), row, alpha_min);
 }
 
 // For each row its splat, how many tiles it touches, and what it is ordered by: image, depth, id.
+template <bool kRays>
 __global__ void PrepareRows(Extents extents, AlphaMin alpha_min, int32_t* tiles_touched, uint64_t* keys,
                             uint32_t* rows) {
   const SplatBatch& batch = extents.batch;
@@ -138,7 +142,7 @@ __global__ void PrepareRows(Extents extents, AlphaMin alpha_min, int32_t* tiles_
   const bool visible = one.Visible(id);
   int32_t touched = 0;
   if (visible) {
-    if (extents.exact) PrepareSplat(extents, image, row, alpha_min);
+    if (extents.exact) PrepareSplat<kRays>(extents, image, row, alpha_min);
     extents.ForEachSpan(row,
                         [&](int32_t, TileSpan span) { touched += span.x0 <= span.x1 ? span.x1 - span.x0 + 1 : 0; });
   }
@@ -342,7 +346,8 @@ bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exa
   auto* ends = device.Take<int64_t>(rows);
   auto* image_ends = device.Take<int64_t>(chunk.count);
   if (rows > 0) {
-    LaunchEach(PrepareRows, rows, device.stream(), extents, AlphaMin(alpha_min), touched, keys, order);
+    LaunchEach(batch.AlongRays() ? PrepareRows<true> : PrepareRows<false>, rows, device.stream(), extents,
+               AlphaMin(alpha_min), touched, keys, order);
     SortPairs(device, rows, 0, 32 + Bits(chunk.count - 1), &keys, &order);
     LaunchEach(CountInOrder, rows, device.stream(), rows, order, touched, counts);
     InclusiveSum(device, rows, counts, ends);
@@ -386,7 +391,8 @@ TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch
   TileLists lists{extents.splats, extents.world, extents.anchors, entries, nullptr, size, ranges};
   auto* keys = slots ? device.Take<uint64_t>(size) : nullptr;
   auto* values = slots ? device.Take<uint32_t>(size) : nullptr;
-  LaunchEach(PrepareAll, rows, device.stream(), extents, AlphaMin(alpha_min));
+  LaunchEach(batch.AlongRays() ? PrepareAll<true> : PrepareAll<false>, rows, device.stream(), extents,
+             AlphaMin(alpha_min));
   LaunchEach(TakeEntries, size, device.stream(), grid, batch, chunk, entries, keys, values);
   LaunchEach(TakeRanges, tiles, device.stream(), grid, batch, chunk, ranges);
   if (slots) {

@@ -15,7 +15,7 @@ template <bool kAbsolute>
 struct ScreenSplats {
   static constexpr bool kRays = false, kHits = false, kAbs = kAbsolute;
   static constexpr int kMoments = kAbs ? 8 : 6, kSlotMoments = kScreenSlotMoments;
-  static constexpr int kBatchSize = kThreads;
+  static constexpr int kBatchSize = kThreads, kLeastBlocks = 0;
   using Entry = PackedSplat;
 
   struct Pixel {
@@ -97,7 +97,7 @@ template <bool kWithHits>
 struct RaySplats {
   static constexpr bool kRays = true, kHits = kWithHits, kAbs = false;
   static constexpr int kMoments = kHits ? 13 : 10, kSlotMoments = kRaySlotMoments;
-  static constexpr int kBatchSize = 64;
+  static constexpr int kBatchSize = 64, kLeastBlocks = 2;  // else the compiler spills for the sake of a third block
 
   struct Entry {
     GaussianWorld world;

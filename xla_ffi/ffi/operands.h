@@ -90,7 +90,8 @@ ffi::Error Guard(const F& f) {
     f();
     return ffi::Error::Success();
   } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "jaxsplat: out of memory");
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
+                      "jaxsplat: out of memory; render fewer or smaller images at a time");
   } catch (const std::invalid_argument& error) {
     return ffi::Error::InvalidArgument(std::string("jaxsplat: ") + error.what());
   } catch (const std::exception& error) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -367,6 +368,7 @@ cudaError_t LaunchGrid(dim3 grid, dim3 threads, cudaStream_t stream, std::functi
 }  // namespace emulator
 
 cudaError_t cudaMalloc(void** data, size_t size) {
+  if (size > static_cast<size_t>(emulator::Environment("EMULATOR_MEMORY", LONG_MAX))) return cudaErrorMemoryAllocation;
   constexpr size_t kAlignment = 256;  // as on a device
   *data = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
   if (*data == nullptr) return cudaErrorMemoryAllocation;

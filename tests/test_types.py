@@ -1,0 +1,84 @@
+"""Named blend rules against loops that say what each renderer does at a pixel."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsplat import Blend, rasterize_gaussians_world
+from tests.rays import anywhere
+
+
+def keep_the_last(alphas, *, cutoff, most, clamp=1.0, least=1e-4):
+    """Blends, then looks whether the pixel has ended: the rlx renderer. Returns transmittance and last id."""
+    transmittance, last, steps = 1.0, -1, 0
+    for i, alpha in enumerate(alphas):
+        if steps >= most:
+            break
+        if alpha < cutoff:
+            continue
+        transmittance *= 1 - min(alpha, clamp)
+        last, steps = i, steps + 1
+        if transmittance < least:
+            break
+    return transmittance, last
+
+
+def stop_before(alphas, *, clamp, cutoff=1 / 255, least=1e-4):
+    """Ends the pixel before the splat that would leave too little: gsplat and the original program."""
+    transmittance, last = 1.0, -1
+    for i, alpha in enumerate(alphas):
+        alpha = min(alpha, clamp)
+        if alpha < cutoff:
+            continue
+        if transmittance * (1 - alpha) <= least:
+            break
+        transmittance, last = transmittance * (1 - alpha), i
+    return transmittance, last
+
+
+def blended(alphas, blend, backend):
+    """The same for splats whose centres lie on the ray of one pixel."""
+    count = len(alphas)
+    means = jnp.asarray(np.stack([np.zeros(count), np.zeros(count), 1.0 + np.arange(count)], -1), jnp.float32)
+    quats, scales = jnp.tile(jnp.array([1.0, 0, 0, 0]), (count, 1)), jnp.full((count, 3), 0.1)
+    rays = jnp.array([[[0.0, 0, 0, 0, 0, 1]]])
+    out = rasterize_gaussians_world(
+        means, quats, scales, jnp.asarray(alphas, jnp.float32), jnp.ones((count, 1)), rays,
+        extents=anywhere(means[:, 2]), blend=blend, backend=backend,
+    )  # fmt: skip
+    return 1 - float(out.alphas[0, 0, 0]), int(out.last_ids[0, 0])
+
+
+RULES = {
+    "rlx": (Blend.rlx(alpha_min=0.02, max_contributors=4), lambda a: keep_the_last(a, cutoff=0.02, most=4)),
+    "gsplat 1.6": (Blend.gsplat(), lambda a: stop_before(a, clamp=0.99)),
+    "gsplat 1.0": (Blend.gsplat_1_0(), lambda a: stop_before(a, clamp=0.999)),
+    "inria": (Blend.inria(), lambda a: stop_before(a, clamp=0.99)),
+}
+STACKS = {
+    "clear": [0.3, 0.01, 0.5, 0.002, 0.2, 0.6, 0.7, 0.4],
+    "an opaque one first": [0.9985, 0.7, 0.8, 0.5, 0.1, 0.1],
+    "crossing the limit": [0.9, 0.95, 0.985, 0.5, 0.3],
+}
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("name", RULES)
+def test_named_rules_blend_as_their_renderers_do(name, stack, backend):
+    blend, truth = RULES[name]
+    transmittance, last = truth(STACKS[stack])
+    got = blended(STACKS[stack], blend, backend)
+    assert got[1] == last
+    # What is left of 1 - alpha of an opaque splat in float32.
+    np.testing.assert_allclose(got[0], transmittance, rtol=1e-3, atol=1e-7)
+
+
+def test_the_rules_tell_the_stacks_apart():
+    outcomes = {name: [truth(stack) for stack in STACKS.values()] for name, (_, truth) in RULES.items()}
+    assert outcomes["gsplat 1.6"] == outcomes["inria"]
+    assert len({str(outcome) for outcome in outcomes.values()}) == 3
+
+
+def test_the_rlx_rule_has_no_clamp_that_a_splat_feels():
+    assert blended([0.9995], Blend.rlx(), "native")[0] == pytest.approx(5e-4, rel=1e-3)
