@@ -201,9 +201,14 @@ def thin_out(capture: Path) -> None:
 
 
 def forget_points(capture: Path) -> None:
+    """Keep no points."""
+    edit_transforms(capture, lambda content: content.pop("ply_file_path"))
+
+
+def starve(capture: Path) -> None:
     """Keep eight training views, and no points."""
     thin_out(capture)
-    edit_transforms(capture, lambda content: content.pop("ply_file_path"))
+    forget_points(capture)
 
 
 def thin_points(capture: Path) -> None:
@@ -236,7 +241,10 @@ FASTER = (
 )
 MODEL = ("--rates.means", "1.6e-4")
 DEFAULT = ("--strategy", "default", "--cap", "4000")
-MCMC = ("--strategy", "mcmc", "--cap", "2000", "--mcmc.opacity-reg", "0", "--mcmc.scale-reg", "0")
+MCMC = (
+    "--strategy", "mcmc", "--cap", "4000", "--initial-points", "4000",
+    "--mcmc.opacity-reg", "0", "--mcmc.scale-reg", "0",
+)  # fmt: skip
 
 CASES = (
     Case("poses", "poses of the training views off by 0.8 degrees and 0.4% of their distance", shake, POSES, MODEL),
@@ -247,7 +255,7 @@ CASES = (
     Case("salt", "a tenth of the pixels white", salt, ("--difference", "huber"), (*MODEL, "--difference", "mse")),
     Case("masks", "something passes by", pass_by, (), MODEL, bare=forget_masks),
     Case(
-        "depth", "eight views, no points", forget_points, ("--depth-weight", "0.1"),
+        "depth", "eight views, no points", starve, ("--depth-weight", "0.1"),
         ("--initial-points", "4000", "--sh-degree", "0"),
     ),
     Case("batch", "high learning rates", nothing, ("--views-per-step", "4"), (*MODEL, *FAST)),
@@ -255,8 +263,8 @@ CASES = (
     Case("holes", "eight views", thin_out, ("--random-background",), MODEL),
     Case("needles", "eight views", thin_out, ("--regularizers.anisotropy", "0.01"), MODEL),
     Case("unseen", "eight views", thin_out, ("--visible-adam",), MODEL),
-    Case("haze", "MCMC without its own terms", thin_points, ("--regularizers.opacity", "0.01"), MCMC),
-    Case("large", "MCMC without its own terms", thin_points, ("--regularizers.scale", "0.01"), MCMC),
+    Case("haze", "MCMC without its own terms, no points", forget_points, ("--regularizers.opacity", "0.01"), MCMC),
+    Case("large", "MCMC without its own terms, no points", forget_points, ("--regularizers.scale", "0.01"), MCMC),
     Case(
         "absgrad", "300 points to begin with", thin_points, ("--default.absgrad", "--default.grow-gradient", "8e-4"),
         DEFAULT,

@@ -110,6 +110,8 @@ def blend(function: str, rule: Blend) -> None:
         )
     if not 0 <= rule.transmittance_min < 1:
         raise ValueError(f"{function}: blend.transmittance_min must lie in [0, 1), got {rule.transmittance_min}.")
+    if not rule.alpha_gradient_max > 0:
+        raise ValueError(f"{function}: blend.alpha_gradient_max must be above 0, got {rule.alpha_gradient_max}.")
     if rule.max_contributors < 0:
         raise ValueError(f"{function}: blend.max_contributors must be at least 0, got {rule.max_contributors}.")
 

@@ -22,8 +22,7 @@ from jaxsplat.gradients import clip_cotangent
 from jaxsplat.optim import LearningRates, apply_splat_adam, splat_adam
 from jaxsplat.rendering import rasterization
 from jaxsplat.sh import degree_of, sh_factors
-from jaxsplat.tiles import intersect_tiles
-from jaxsplat.types import Backend, Blend, CameraModel, Evaluate, Projection, RenderInfo, RenderOutput, SHCoeffs, Splats
+from jaxsplat.types import Backend, Blend, CameraModel, Evaluate, Projection, RenderOutput, SHCoeffs, Splats
 
 _NAME = "fused step"
 
@@ -239,8 +238,9 @@ def _differentiate(
             )  # fmt: skip
             loss = losses.with_ssim(mse, ssim, ssim_weight=config.ssim_weight)
         assert output.info is not None
+        visible = jnp.sum(jnp.all(output.info.projected.radii > 0, -1), dtype=jnp.int32)
         kept = image if config.keep_image else None
-        return loss, FusedStepResult(loss, mse, ssim, kept, *_counts(output.info, config))
+        return loss, FusedStepResult(loss, mse, ssim, kept, output.info.list_count[0], visible)
 
     gradients, result = jax.grad(objective, has_aux=True)(state.splats)
     return gradients, result
@@ -271,17 +271,6 @@ def _render(
         blend=config.blend,
         backend=config.backend,
     )
-
-
-def _counts(info: RenderInfo, config: FusedConfig) -> tuple[jax.Array, jax.Array]:
-    """Pairs of a splat and a tile, and visible splats."""
-    projected = info.projected
-    tiles = intersect_tiles(
-        projected.means2d, projected.radii, projected.depths, conics=projected.conics, opacities=info.opacities,
-        width=config.width, height=config.height, capacity=1, sort=False, alpha_min=config.blend.alpha_min,
-        backend=config.backend,
-    )  # fmt: skip
-    return tiles.count[0], jnp.sum(jnp.all(projected.radii > 0, -1), dtype=jnp.int32)
 
 
 def _check_arguments(

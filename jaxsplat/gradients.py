@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check
+from jaxsplat.types import Blend
 
 
 def clip_cotangent(x: jax.Array, *, limit: jax.Array | float) -> jax.Array:
@@ -30,6 +33,13 @@ def clip_cotangent(x: jax.Array, *, limit: jax.Array | float) -> jax.Array:
     """
     _check.floating("clip_cotangent", x=x)
     return _clip(x, jnp.asarray(limit, x.dtype))
+
+
+def clip_alphas(alpha: jax.Array, blend: Blend) -> jax.Array:
+    """Opacities whose gradients are clipped, if the rule says so."""
+    if math.isinf(blend.alpha_gradient_max):
+        return alpha
+    return clip_cotangent(alpha, limit=blend.alpha_gradient_max)
 
 
 @jax.custom_vjp

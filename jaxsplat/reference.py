@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsplat import _constants as const
+from jaxsplat.gradients import clip_alphas
 from jaxsplat.reference_blend import (
     Composited,
     blended_layers,
@@ -267,4 +268,4 @@ def _composite(layers: _Layers, candidate: jax.Array, column: jax.Array, row: ja
     counted = candidate & (sigma >= 0) & (alpha >= blend.alpha_min)
     blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, _ = alphas(jnp.where(blended, dx, 0), jnp.where(blended, dy, 0))
-    return composited(alpha, blended)
+    return composited(clip_alphas(jnp.where(blended, alpha, 0), blend), blended)

@@ -11,6 +11,7 @@ from jax import lax
 
 from jaxsplat import _constants as const
 from jaxsplat import _linalg
+from jaxsplat.gradients import clip_alphas
 from jaxsplat.reference_blend import (
     Composited,
     blended_layers,
@@ -251,7 +252,7 @@ def _composite(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend: Bl
     counted = candidate & (t > 0) & (alpha >= blend.alpha_min)
     blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, t = evaluate(blended)
-    return _Found(composited(alpha, blended), t, direction)
+    return _Found(composited(clip_alphas(jnp.where(blended, alpha, 0), blend), blended), t, direction)
 
 
 def _hits(normal: tuple[jax.Array, ...], found: _Found) -> jax.Array:

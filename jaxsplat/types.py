@@ -10,6 +10,7 @@ Axis letters, used in every docstring and error message:
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -110,6 +111,8 @@ class Blend:
       transmittance_min: the splat that would take the transmittance to this or below ends the pixel.
       blend_last: whether that splat is still blended.
       max_contributors: most splats blended at one pixel; 0 means no limit.
+      alpha_gradient_max: in the backward pass, the gradient to the opacity of every splat at every pixel is clipped to
+        plus or minus this; `inf` for exact gradients.
     """
 
     alpha_max: float = const.ALPHA_MAX
@@ -117,6 +120,7 @@ class Blend:
     transmittance_min: float = const.TRANSMITTANCE_MIN
     blend_last: bool = False
     max_contributors: int = 0
+    alpha_gradient_max: float = math.inf
 
     @classmethod
     def gsplat(cls) -> Blend:
@@ -134,12 +138,19 @@ class Blend:
         return cls()
 
     @classmethod
-    def rlx(cls, *, alpha_min: float = const.ALPHA_MIN, max_contributors: int = 1 << 15) -> Blend:
+    def rlx(
+        cls,
+        *,
+        alpha_min: float = const.ALPHA_MIN,
+        max_contributors: int = 1 << 15,
+        alpha_gradient_max: float = math.inf,
+    ) -> Blend:
         """The rule of the rlx renderer, which evaluates along rays: the splat that ends a pixel is still blended.
 
         Args:
           alpha_min: smaller contributions are skipped.
           max_contributors: most splats blended at one pixel.
+          alpha_gradient_max: as in the class.
 
         Returns:
           The rule, with a clamp so near to 1 that only opaque splats feel it; the renderer itself has none.
@@ -148,7 +159,13 @@ class Blend:
           >>> Blend.rlx(alpha_min=0.01).blend_last
           True
         """
-        return cls(const.ALPHA_MAX_OPEN, alpha_min, blend_last=True, max_contributors=max_contributors)
+        return cls(
+            const.ALPHA_MAX_OPEN,
+            alpha_min,
+            blend_last=True,
+            max_contributors=max_contributors,
+            alpha_gradient_max=alpha_gradient_max,
+        )
 
 
 class ScreenProbe(NamedTuple):

@@ -1,10 +1,11 @@
 """Named blend rules against loops that say what each renderer does at a pixel."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import Blend, rasterize_gaussians_world
+from jaxsplat import Blend, rasterize_gaussians_3d, rasterize_gaussians_world
 from tests.rays import anywhere
 
 
@@ -78,6 +79,41 @@ def test_the_rules_tell_the_stacks_apart():
     outcomes = {name: [truth(stack) for stack in STACKS.values()] for name, (_, truth) in RULES.items()}
     assert outcomes["gsplat 1.6"] == outcomes["inria"]
     assert len({str(outcome) for outcome in outcomes.values()}) == 3
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.4, np.inf])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("along_rays", [False, True])
+def test_the_gradient_to_each_alpha_is_clipped_by_itself(along_rays, backend, limit):
+    """At two pixels that see the same stack with opposite weights: what is added up is clipped before."""
+    alphas, colors, weights = np.array([0.3, 0.6, 0.5]), np.array([0.9, -0.4, 2.0]), np.array([1.0, -0.8])
+    blend = Blend(alpha_gradient_max=limit)
+    before = np.cumprod([1, *(1 - alphas)])
+    behind = [np.sum((before[:-1] * alphas * colors)[i + 1 :]) for i in range(3)]
+    slopes = before[:-1] * colors - behind / (1 - alphas)
+    truth = sum(np.clip(weight * slopes, -limit, limit) for weight in weights)
+    assert np.isinf(limit) or np.abs(truth - weights.sum() * slopes).max() > 0.1
+    arrays = [jnp.asarray(x, jnp.float32) for x in (alphas, colors[:, None])]
+    depths = 1.0 + jnp.arange(3.0)
+
+    def loss(opacities):
+        if along_rays:
+            means = jnp.stack([0 * depths, 0 * depths, depths], -1)
+            out = rasterize_gaussians_world(
+                means, jnp.tile(jnp.array([1.0, 0, 0, 0]), (3, 1)), jnp.full((3, 3), 0.1), opacities, arrays[1],
+                jnp.tile(jnp.array([0.0, 0, 0, 0, 0, 1]), (1, 2, 1)), extents=anywhere(depths), blend=blend,
+                backend=backend,
+            )  # fmt: skip
+        else:
+            # So wide that both pixels see the same.
+            flat = jnp.tile(jnp.array([1e-9, 0, 1e-9]), (3, 1))
+            out = rasterize_gaussians_3d(
+                jnp.ones((3, 2)), flat, arrays[1], opacities, depths=depths, radii=jnp.full((3, 2), 9), width=2,
+                height=1, blend=blend, backend=backend,
+            )  # fmt: skip
+        return jnp.sum(out.colors[0, :, 0] * jnp.asarray(weights, jnp.float32))
+
+    np.testing.assert_allclose(jax.grad(loss)(arrays[0]), truth, rtol=1e-4, atol=1e-5)
 
 
 def test_the_rlx_rule_has_no_clamp_that_a_splat_feels():

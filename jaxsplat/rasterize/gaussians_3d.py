@@ -173,7 +173,15 @@ class Settings(NamedTuple):
         }  # fmt: skip
 
     def call(
-        self, target: str, operands: Any, ranks: Any, results: Any, *, size: int, channels: int, **attributes: bool
+        self,
+        target: str,
+        operands: Any,
+        ranks: Any,
+        results: Any,
+        *,
+        size: int,
+        channels: int,
+        **attributes: bool | float,
     ) -> list[jax.Array]:
         """Calls a kernel, or its form for tile lists of a fixed capacity.
 
@@ -286,6 +294,7 @@ def _backward(
         results,
         size=n,
         channels=channels,
+        alpha_gradient_max=float(settings.blend.alpha_gradient_max),
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients, operands, strict=False)]
     decide = [jnp.zeros_like(o) for o in operands[4:6]]  # depths and their limit

@@ -236,6 +236,7 @@ def _backward(
         [(shape, jnp.float32) for shape in shapes],
         size=n,
         channels=channels,
+        alpha_gradient_max=float(settings.blend.alpha_gradient_max),
         hits=hits,
     )
     floats = [sum_to(g, o.shape) for g, o in zip(gradients[:-1], operands, strict=False)]

@@ -49,7 +49,7 @@ def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
     arguments, depths = ray_scene(400, cameras=1)
     yield "dense rays", RayScene({**arguments, "opacities": 0.05 * arguments["opacities"]}, depths, {"tile_size": 20})
     blind = {**arguments, "rays": arguments["rays"].at[:, 3:6, 5:9].set(0.0)}
-    yield "bounded rays", RayScene(blind, depths, {"max_intersections": 900, "hits": True})
+    yield "bounded rays", RayScene(blind, depths, {"max_intersections": 903, "hits": True})
 
 
 def scenes(small: bool) -> Iterator[tuple[str, Scene]]:

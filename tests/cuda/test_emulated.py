@@ -87,6 +87,7 @@ def test_any_image_size(on_device, size):
         Blend(transmittance_min=0.2, blend_last=True),
         Blend(transmittance_min=0.0),
         Blend(max_contributors=3, blend_last=True, transmittance_min=0.1),
+        Blend(alpha_gradient_max=0.5),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from jaxsplat import (
     losses,
     optim,
     project_gaussians,
+    rasterization,
     rasterize_gaussians_3d,
     rasterize_gaussians_world,
     spherical_harmonics,
@@ -97,6 +98,24 @@ def test_rasterizer_along_rays_calls_its_kernels():
     # The splats are shared by the cameras, and each of them has its gradient.
     assert "(tensor<1x7x3xf32>, tensor<1x7x4xf32>" in call_of(text, names[1])
     assert "tensor<2x7x3xf32>, tensor<2x7x4xf32>, tensor<2x7x3xf32>, tensor<2x7xf32>" in call_of(text, names[1])
+
+
+@pytest.mark.parametrize("evaluate", ["ellipse", "ray"])
+def test_the_pipeline_for_cuda_calls_only_kernels_that_cuda_has(evaluate):
+    scene = random_scene(7, cameras=2)
+
+    def loss(means, viewmats):
+        out = rasterization(
+            means, scene.quats, scene.scales, scene.opacities, jnp.ones((7, 4, 3)), viewmats, scene.Ks, **SIZE,
+            sh_degree=1, evaluate=evaluate, render_mode="RGB+ED", max_intersections=500,
+        )  # fmt: skip
+        return out.colors.sum()
+
+    ours = targets(lowered(jax.grad(loss, (0, 1)), scene.means, scene.viewmats))
+    kind = {"ellipse": "3d", "ray": "world"}[evaluate]
+    assert {t.split(".")[-1] for t in ours if t.startswith("jaxsplat")} == {
+        f"rasterize_gaussians_{kind}_{way}_static" for way in ("forward", "backward")
+    }
 
 
 def test_tile_lists_call_their_kernel():

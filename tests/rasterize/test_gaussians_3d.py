@@ -159,11 +159,17 @@ def test_any_image_size(size):
         Blend(transmittance_min=0.0),
         Blend(max_contributors=1),
         Blend(max_contributors=3, blend_last=True, transmittance_min=0.1),
+        Blend(alpha_gradient_max=0.5),
     ],
     ids=str,
 )
 def test_every_blend_rule(blend):
     both(random_splats(200, width=WIDTH, height=HEIGHT, largest=9), blend=blend, backgrounds=jnp.array([0.3, 0.6, 0.9]))
+
+
+def test_clipped_gradients_are_those_of_all_channels_together():
+    """More channels than the kernel differentiates at a time otherwise."""
+    both(random_splats(40, width=WIDTH, height=HEIGHT, channels=70), blend=Blend(alpha_gradient_max=2.0))
 
 
 def test_masked_tiles_show_the_background_with_alpha_zero():
@@ -437,6 +443,7 @@ def call(**changes):
         ({"tile_size": 10}, ValueError, "tile_size must be a multiple of 4 up to 32, got 10"),
         ({"backend": "cuda"}, ValueError, "backend must be one of 'auto', 'native', 'reference', got 'cuda'"),
         ({"blend": Blend(alpha_max=1.0)}, ValueError, "alpha_max < 1"),
+        ({"blend": Blend(alpha_gradient_max=0)}, ValueError, "blend.alpha_gradient_max must be above 0, got 0"),
         ({"backgrounds": jnp.zeros(4)}, ValueError, r"backgrounds must have shape \[..., D\] with D = 3, got \[4\]"),
         ({"means2d": jnp.full((5, 2), jnp.nan), "validate": True}, ValueError, "means2d must be finite"),
     ],

@@ -88,6 +88,7 @@ def test_pictures_and_gradients_agree_with_the_reference(channels, hits, moving)
         Blend(alpha_max=0.999, alpha_min=0.05),
         Blend(transmittance_min=0.2, blend_last=True),
         Blend(max_contributors=2),
+        Blend.rlx(alpha_gradient_max=0.5),
     ],
     ids=str,
 )

@@ -35,7 +35,7 @@ struct Kernels {
   void (*harmonics)(const Harmonics&, int64_t begin, int64_t end, float* values);
   void (*harmonics_gradient)(const Harmonics&, const float* v_values, int64_t begin, int64_t end,
                              const HarmonicsGradient&);
-  // The nearest faces of the pixels of a tile.
+  // The nearest faces of the pixels of a tile, whose slots have been cleared.
   void (*fragments)(const MeshTileJob&, const FragmentArrays&);
   // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
   // [9], and returns their number.

@@ -200,25 +200,20 @@ void EvaluateSlots(const MeshTileJob& job, const Mask& there, const int32_t* cor
   Select(there, d, Vec(1.0f)).Store(out->distance);
 }
 
-// Writes the slots of one group. They are filled from the front: what no pixel fills is cleared at one stroke.
+// Writes the slots of one group, as far as any of its pixels fills them.
 void WriteGroup(const MeshTileJob& job, const TilePixels& pixels, int block_x, int block_y, int group,
                 const Slots& slots, const FragmentArrays& out) {
   const int64_t k_slots = job.rule.faces_per_pixel;
   const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
   const Vec empty(std::numeric_limits<float>::infinity());
-  int64_t used = 0;
-  while (used < k_slots && Any(Vec::Load(slots.depths + used * kLanes) < empty)) ++used;
-  if (used < k_slots) {
-    pixels.ForEachPixel(block_x, block_y, group,
-                        [&](int, int64_t pixel) { ClearSlots(out, pixel * k_slots + used, k_slots - used); });
-  }
-  for (int64_t k = 0; k < used; ++k) {
+  for (int64_t k = 0; k < k_slots; ++k) {
+    const Vec depth = Vec::Load(slots.depths + k * kLanes);
+    const Mask there = depth < empty;
+    if (!Any(there)) return;
     alignas(64) int32_t faces[kLanes], corner_index[kLanes];
     alignas(64) float depths[kLanes];
     std::memcpy(faces, slots.faces + k * kLanes, sizeof(faces));
     for (int lane = 0; lane < kLanes; ++lane) corner_index[lane] = std::max(faces[lane] >> 1, 0) * 9;
-    const Vec depth = Vec::Load(slots.depths + k * kLanes);
-    const Mask there = depth < empty;
     Select(there, depth, Vec(-1.0f)).Store(depths);
     SlotValues values;
     EvaluateSlots(job, there, corner_index, x, y, &values);

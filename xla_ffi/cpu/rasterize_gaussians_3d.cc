@@ -271,9 +271,9 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
   PreparedImage prepared = found ? std::move(*found) : PrepareImage(pool, grid, blend, splats);
   Scratch scratch;
   const TileLists& lists = prepared.lists;
-  // The absolute value of a gradient needs all of it at once.
-  const int64_t most =
-      result.absgrads != nullptr ? splats.channels : std::min<int64_t>(splats.channels, kMaxGradientChannels);
+  // What is made of a gradient at a pixel, its absolute value or a clipped one, needs all of it at once.
+  const bool whole = result.absgrads != nullptr || blend.ClipsGradients();
+  const int64_t most = whole ? splats.channels : std::min<int64_t>(splats.channels, kMaxGradientChannels);
   const int64_t stride = (MomentSlots(result) + most + 3) / 4 * 4;
   float* const v_rays = result.world != nullptr ? result.world->rays : nullptr;
   if (v_rays != nullptr) std::fill_n(v_rays, grid.width * grid.height * 6, 0.0f);

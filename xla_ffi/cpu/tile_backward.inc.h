@@ -58,7 +58,7 @@ JAXSPLAT_INLINE bool AccumulateGroup(const Rule& rule, const typename P::Splat& 
   const typename P::Point point(splat, pixel);
   if constexpr (P::kHits) color_dot = color_dot + sums.moments.AddHits(splat, pixel, point, step.weight, s.own);
   Vec behind = Vec::Load(s.behind);
-  Vec m = CompositeVjp(step, alpha, color_dot, &behind);
+  Vec m = ClipAlphaGradient<kGeneral>(rule, alpha, CompositeVjp(step, alpha, color_dot, &behind));
   behind.Store(s.behind);
   // Where the opacity is clamped, the geometry has no influence.
   if constexpr (kClamped) m = Keep(raw <= Vec(rule.alpha_max), m);

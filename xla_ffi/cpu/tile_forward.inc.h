@@ -189,7 +189,8 @@ void ForwardTile(const TileJob& job, const Picture& picture) {
 }
 
 bool IsGeneral(const TileJob& job) {
-  return job.blend.blend_last || job.blend.max_contributors > 0 || job.depth_limits != nullptr;
+  return job.blend.blend_last || job.blend.max_contributors > 0 || job.blend.ClipsGradients() ||
+         job.depth_limits != nullptr;
 }
 
 template <int kD>

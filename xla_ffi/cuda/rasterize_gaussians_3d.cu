@@ -1,3 +1,6 @@
+#include <stdexcept>
+#include <string>
+
 #include "cuda/rasterize_gaussians_3d.h"
 #include "cuda/tile_backward.h"
 #include "cuda/tile_forward.h"
@@ -24,7 +27,8 @@ void ForEachListedChunk(Device& device, const ImageGrid& grid, const BlendRule& 
 }
 
 bool IsGeneral(const BlendRule& rule, const SplatBatch& splats) {
-  return rule.blend_last || rule.max_contributors > 0 || splats.depth_limits.data != nullptr || splats.AlongRays();
+  return rule.blend_last || rule.max_contributors > 0 || rule.ClipsGradients() || splats.depth_limits.data != nullptr ||
+         splats.AlongRays();
 }
 
 __global__ void WriteIds(Chunk chunk, int64_t size, int64_t capacity, TileLists lists, int32_t* ids) {
@@ -69,6 +73,11 @@ void RasterizeForward(Device& device, const ImageGrid& grid, const BlendRule& bl
 
 void RasterizeBackward(Device& device, const ImageGrid& grid, const BlendRule& blend, const SplatBatch& splats,
                        const MaskBatch& masks, const PictureGradientBatch& gradients, const SplatGradient& result) {
+  // More are differentiated some at a time, where none sees the whole gradient of an alpha.
+  if (blend.ClipsGradients() && splats.channels > kInlineChannels) {
+    throw std::invalid_argument("on CUDA, blend.alpha_gradient_max takes at most " + std::to_string(kInlineChannels) +
+                                " channels, got " + std::to_string(splats.channels));
+  }
   ForEachListedChunk(device, grid, blend, splats, masks, true, [&](const TileArguments& a) {
     DifferentiateTiles(device, a, IsGeneral(blend, splats), gradients, result);
   });

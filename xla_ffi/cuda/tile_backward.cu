@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, P::kLeastBlocks)
         }
         typename P::Terms terms(batch[i], e);
         terms.AddHits(batch[i], point, step.weight, own, &color_dot);
-        Vec m = CompositeVjp(step, alpha, color_dot, &behind);
+        Vec m = ClipAlphaGradient<kGeneral>(a.rule, alpha, CompositeVjp(step, alpha, color_dot, &behind));
         // Where the opacity is clamped, the geometry has no influence.
         m = Keep(raw <= alpha_max & Mask{geometry}, m);
         terms.Sum(batch[i], e, m, step.weight, conics[kAbs ? i : 0], own, sums);

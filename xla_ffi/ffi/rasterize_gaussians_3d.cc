@@ -272,12 +272,13 @@ ffi::Error Backward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 
                     F32 transmittances, F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics,
                     F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, WorkspaceResult workspace,
                     int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                    int64_t max_contributors, int64_t max_intersections, bool boxes, int64_t max_list_entries) {
+                    int64_t max_contributors, int64_t max_intersections, bool boxes, int64_t max_list_entries,
+                    double alpha_gradient_max) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
-                    {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors, alpha_gradient_max},
+                    means2d, conics, colors, opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
                     {boxes, max_intersections, max_list_entries});
     const bool absgrad = v_absgrads->element_count() > 0;
     RunBackward(executor, in, Cotangents(in, picture, transmittances, v_picture, v_transmittances),
@@ -346,7 +347,8 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                       .Ret<F32>()
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
-                      .JAXSPLAT_LISTS());
+                      .JAXSPLAT_LISTS()
+                      .Attr<double>("alpha_gradient_max"));
 #if !defined(JAXSPLAT_CUDA)
 JAXSPLAT_HANDLER(jaxsplat_trace_contributors, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
 #endif

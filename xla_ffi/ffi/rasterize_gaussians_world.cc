@@ -260,7 +260,7 @@ ffi::Error Backward(Executor executor, F32 means, F32 quats, F32 scales, F32 opa
                     F32Result v_opacities, F32Result v_colors, F32Result v_normals, F32Result v_rays,
                     WorkspaceResult workspace, int64_t tile_size, double alpha_max, double alpha_min,
                     double transmittance_min, bool blend_last, int64_t max_contributors, int64_t max_intersections,
-                    bool boxes, int64_t max_list_entries, bool hits) {
+                    bool boxes, int64_t max_list_entries, bool hits, double alpha_gradient_max) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(v_means->dimensions(), 2), tile_size, hits, means, quats, scales, opacities, colors, normals,
@@ -269,7 +269,8 @@ ffi::Error Backward(Executor executor, F32 means, F32 quats, F32 scales, F32 opa
     const WorldGradient gradient{v_means->typed_data(), v_quats->typed_data(), v_scales->typed_data(),
                                  hits ? v_normals->typed_data() : nullptr,
                                  v_rays->element_count() > 0 ? v_rays->typed_data() : nullptr};
-    RunBackward(executor, in, {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors},
+    RunBackward(executor, in,
+                {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors, alpha_gradient_max},
                 Cotangents(in, picture, transmittances, accumulated, v_picture, v_transmittances, v_accumulated),
                 {nullptr, nullptr, v_colors->typed_data(), v_opacities->typed_data(), nullptr, &gradient});
   });
@@ -335,7 +336,8 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backwar
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
                       .JAXSPLAT_LISTS()
-                      .Attr<bool>("hits"));
+                      .Attr<bool>("hits")
+                      .Attr<double>("alpha_gradient_max"));
 #if !defined(JAXSPLAT_CUDA)
 JAXSPLAT_HANDLER(jaxsplat_trace_contributors_world, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
 #endif

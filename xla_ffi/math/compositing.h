@@ -10,12 +10,13 @@ namespace jaxsplat::JAXSPLAT_ISA {
 // Constants of the rule, as broadcast by the kernels. The usual rule has no limits and does not blend the splat that
 // ends a pixel; the kernels are compiled once for it and once for all others (kGeneral).
 struct Rule {
-  float alpha_max, transmittance_min, most;
+  float alpha_max, transmittance_min, most, steepest;
   bool blend_last;
   JAXSPLAT_HD explicit Rule(const BlendRule& rule)
       : alpha_max(static_cast<float>(rule.alpha_max)),
         transmittance_min(static_cast<float>(rule.transmittance_min)),
         most(rule.max_contributors > 0 ? static_cast<float>(rule.max_contributors) : 3e38f),
+        steepest(static_cast<float>(rule.ClipsGradients() ? rule.alpha_gradient_max : kUnlimitedGradient)),
         blend_last(rule.blend_last) {}
 };
 
@@ -76,6 +77,14 @@ JAXSPLAT_INLINE Vec CompositeVjp(const Step& step, const Vec& alpha, const Vec& 
   const Vec own = step.weight * color_dot;
   *behind = *behind - own;
   return Keep(step.blended, Fnma(*behind, alpha * Reciprocal(Vec(1.0f) - alpha), own));
+}
+
+// Clips dL/dalpha, given as alpha dL/dalpha, where the rule says so. A NaN stays one.
+template <bool kGeneral>
+JAXSPLAT_INLINE Vec ClipAlphaGradient(const Rule& rule, const Vec& alpha, const Vec& m) {
+  if constexpr (!kGeneral) return m;
+  const Vec most = Vec(rule.steepest) * alpha;
+  return Min(most, Max(Vec(0.0f) - most, m));
 }
 
 }  // namespace jaxsplat::JAXSPLAT_ISA

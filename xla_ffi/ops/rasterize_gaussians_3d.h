@@ -9,10 +9,17 @@
 
 namespace jaxsplat {
 
+// Finite, so that its product with an alpha of zero is zero.
+inline constexpr double kUnlimitedGradient = 3e38;
+
 struct BlendRule {
   double alpha_max, alpha_min, transmittance_min;
   bool blend_last;
   int64_t max_contributors;  // 0: no limit
+  // In the backward pass: of dL/dalpha of each splat at each pixel.
+  double alpha_gradient_max = kUnlimitedGradient;
+
+  JAXSPLAT_HD bool ClipsGradients() const { return alpha_gradient_max < kUnlimitedGradient; }
 };
 
 struct ImageGrid {

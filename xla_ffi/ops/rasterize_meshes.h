@@ -31,15 +31,6 @@ struct FragmentArrays {
   float* dists;  // signed
 };
 
-// Marks slots [begin, begin + size) as being without a face. Static, so that the linker does not merge what is compiled
-// for different instruction sets.
-static inline void ClearSlots(const FragmentArrays& out, int64_t begin, int64_t size) {
-  std::fill_n(out.faces + begin, size, -1);
-  std::fill_n(out.depths + begin, size, -1.0f);
-  std::fill_n(out.bary + begin * 3, size * 3, -1.0f);
-  std::fill_n(out.dists + begin, size, -1.0f);
-}
-
 // Known faces at the pixels of any number of images, and the cotangents of what they say there.
 struct SlotsJob {
   MeshRule rule;
