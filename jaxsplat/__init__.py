@@ -25,6 +25,8 @@ from jaxsplat.projection.meshes import ClippedFaces as ClippedFaces
 from jaxsplat.projection.meshes import clip_faces as clip_faces
 from jaxsplat.projection.meshes import project_meshes as project_meshes
 from jaxsplat.projection.meshes import unclip_fragments as unclip_fragments
+from jaxsplat.rasterize.contributors import trace_contributors as trace_contributors
+from jaxsplat.rasterize.contributors import trace_contributors_world as trace_contributors_world
 from jaxsplat.rasterize.gaussians_3d import Rasterized as Rasterized
 from jaxsplat.rasterize.gaussians_3d import rasterize_gaussians_3d as rasterize_gaussians_3d
 from jaxsplat.rasterize.gaussians_world import RasterizedWorld as RasterizedWorld
@@ -50,6 +52,7 @@ from jaxsplat.shading import texture_levels as texture_levels
 from jaxsplat.shading import vertex_normals as vertex_normals
 from jaxsplat.tiles import intersect_tiles as intersect_tiles
 from jaxsplat.types import Blend as Blend
+from jaxsplat.types import Contributors as Contributors
 from jaxsplat.types import Fragments as Fragments
 from jaxsplat.types import MeshBlend as MeshBlend
 from jaxsplat.types import MeshOutput as MeshOutput

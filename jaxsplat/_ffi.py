@@ -36,6 +36,8 @@ _TARGETS = (
     "rasterize_gaussians_world_forward_static",
     "rasterize_gaussians_world_backward",
     "rasterize_gaussians_world_backward_static",
+    "trace_contributors",
+    "trace_contributors_world",
     "intersect_tiles",
     "project_gaussians",
     "project_gaussians_gradient",

@@ -32,15 +32,19 @@ def flat_index(
     return table.reshape(-1, table.shape[-1]), jnp.broadcast_to(index, shape) + jnp.asarray(first, index.dtype)
 
 
+def gather_rows(values: jax.Array, ids: jax.Array) -> jax.Array:
+    """The row of each slot: [..., N, D] and [..., H, W, K] give [..., H, W, K, D], zero where the id is negative."""
+    table, index = flat_index(values, ids, ids.shape[:-3], 3)
+    there = ids >= 0
+    if len(table) == 0:
+        return jnp.zeros((*index.shape, values.shape[-1]), values.dtype)
+    return jnp.where(there[..., None], table[jnp.where(there, index, 0)], 0)
+
+
 def gather_faces(values: jax.Array, pix_to_face: jax.Array) -> jax.Array:
     """Values of the corners of each slot's face: [..., F, 3, D] gives [..., H, W, K, 3, D], zero for none."""
-    own = values.shape[-2:]
-    table, index = flat_index(values.reshape(*values.shape[:-2], -1), pix_to_face, pix_to_face.shape[:-3], 3)
-    there = pix_to_face >= 0
-    if len(table) == 0:
-        return jnp.zeros((*index.shape, *own), values.dtype)
-    rows = table[jnp.where(there, index, 0)]
-    return jnp.where(there[..., None], rows, 0).reshape(*index.shape, *own)
+    rows = gather_rows(values.reshape(*values.shape[:-2], -1), pix_to_face)
+    return rows.reshape(*rows.shape[:-1], *values.shape[-2:])
 
 
 def sum_to(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:

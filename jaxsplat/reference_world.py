@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -11,8 +12,18 @@ from jax import lax
 from jaxsplat import _constants as const
 from jaxsplat import _linalg
 from jaxsplat.gradients import clip_alphas
-from jaxsplat.reference import blended_layers, candidates, complete, over_images, over_pixels, transmittances
-from jaxsplat.types import Blend, TileIntersections
+from jaxsplat.reference_blend import (
+    Composited,
+    blended_layers,
+    blended_picture,
+    candidates,
+    complete,
+    composited,
+    contributors,
+    over_pixels,
+)
+from jaxsplat.reference_tiles import over_images
+from jaxsplat.types import Blend, Contributors, TileIntersections
 
 
 def rasterize_gaussians_world(
@@ -64,6 +75,64 @@ def rasterize_gaussians_world(
     return over_images(lambda one: _render(one, tile_size, blend), image, _RANKS)
 
 
+def trace_contributors(
+    means: jax.Array,
+    quats: jax.Array,
+    scales: jax.Array,
+    opacities: jax.Array,
+    colors: jax.Array,
+    rays: jax.Array,
+    *,
+    max_hits: int,
+    by_weight: bool = False,
+    depths: jax.Array | None = None,
+    radii: jax.Array | None = None,
+    tiles: TileIntersections | None = None,
+    depth_limit: jax.Array | None = None,
+    masks: jax.Array | None = None,
+    tile_size: int = const.TILE_SIZE,
+    blend: Blend = Blend(),  # noqa: B008 (frozen)
+) -> Contributors:
+    """Lists what each pixel blends: the splats of `rasterize_gaussians_world` with the same arguments.
+
+    Args:
+      means: [..., N, 3] centres.
+      quats: [..., N, 4] rotations as w, x, y, z.
+      scales: [..., N, 3] standard deviations.
+      opacities: [..., N].
+      colors: [..., N, D]; only whether they are finite matters.
+      rays: [..., H, W, 6] origins and unit directions.
+      max_hits: most splats listed at a pixel.
+      by_weight: list those of the largest weight, not the nearest.
+      depths: as in `rasterize_gaussians_world`.
+      radii: as in `rasterize_gaussians_world`.
+      tiles: as in `rasterize_gaussians_world`.
+      depth_limit: as in `rasterize_gaussians_world`.
+      masks: as in `rasterize_gaussians_world`.
+      tile_size: side of a tile in pixels.
+      blend: the blend rule.
+
+    Returns:
+      `Contributors`, without colors.
+
+    Example:
+      >>> trace_contributors(means, quats, scales, opacities, colors, rays, max_hits=4).ids.shape
+      (48, 64, 4)
+    """
+
+    def trace(image: _Image) -> Contributors:
+        height, width = image.rays.shape[:2]
+        layers, composite = _compositor(image, blend)
+        return contributors(
+            lambda index, candidate: composite(index, candidate).layers, layers.ids, len(image.means), width=width,
+            height=height, tile_size=tile_size, tiles=image.tiles, masks=image.masks, max_hits=max_hits,
+            by_weight=by_weight,
+        )  # fmt: skip
+
+    image = _Image(means, quats, scales, opacities, colors, rays, None, depths, radii, tiles, depth_limit, masks)
+    return over_images(trace, image, _RANKS)
+
+
 class _Image(NamedTuple):
     """The arguments; inside `over_images` those of one image, without leading axes."""
 
@@ -98,21 +167,41 @@ class _Layers(NamedTuple):
 
 def _render(image: _Image, tile_size: int, blend: Blend) -> tuple[jax.Array, ...]:
     height, width = image.rays.shape[:2]
+    layers, composite = _compositor(image, blend)
+
+    def blend_pixels(index: jax.Array, candidate: jax.Array) -> tuple[jax.Array, ...]:
+        found = composite(index, candidate)
+        results = blended_picture(found.layers, layers.ids, layers.colors)
+        return results if layers.normal is None else (*results, _hits(layers.normal, found))
+
+    picture, *rest = over_pixels(blend_pixels, len(layers.ids), width, height, tile_size, image.tiles, image.masks)
+    if image.tiles is not None:
+        picture = jnp.where(complete(len(image.means), image.tiles), picture, jnp.nan)
+    return picture, *rest
+
+
+class _Found(NamedTuple):
+    """What layers do to pixels, their distances along the rays [M, P], and the directions of these, 3 x [P]."""
+
+    layers: Composited
+    distance: jax.Array
+    direction: tuple[jax.Array, ...]
+
+
+def _compositor(image: _Image, blend: Blend) -> tuple[_Layers, Callable[[jax.Array, jax.Array], _Found]]:
+    """The layers, and what they do to pixels, given which of them may be seen there."""
     ids, valid = candidates(len(image.means), image.depths, image.radii, image.tiles)
     layers = _layers(image, ids, valid)
     rays = image.rays.reshape(-1, 6)
 
-    def blend_pixels(index: jax.Array, candidate: jax.Array) -> tuple[jax.Array, ...]:
+    def composite(index: jax.Array, candidate: jax.Array) -> _Found:
         candidate &= layers.drawable[:, None]
         if image.depth_limit is not None:
             assert image.depths is not None
-            candidate &= image.depths[ids][:, None] < image.depth_limit.reshape(-1)[index][None]
-        return _blend_pixels(layers, candidate, rays[index], blend)
+            candidate &= image.depths[layers.ids][:, None] < image.depth_limit.reshape(-1)[index][None]
+        return _composite(layers, candidate, rays[index], blend)
 
-    picture, *rest = over_pixels(blend_pixels, len(ids), width, height, tile_size, image.tiles, image.masks)
-    if image.tiles is not None:
-        picture = jnp.where(complete(len(image.means), image.tiles), picture, jnp.nan)
-    return picture, *rest
+    return layers, composite
 
 
 def _layers(image: _Image, ids: jax.Array, valid: jax.Array) -> _Layers:
@@ -138,8 +227,8 @@ def _layers(image: _Image, ids: jax.Array, valid: jax.Array) -> _Layers:
     )  # fmt: skip
 
 
-def _blend_pixels(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend: Blend) -> tuple[jax.Array, ...]:
-    """Blends [M, P] layers into pixels: colors [P, D], transmittances [P], last ids [P], hits [P, 4]."""
+def _composite(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend: Blend) -> _Found:
+    """Evaluates [M, P] layers at pixels."""
     seeing = jnp.all(jnp.isfinite(rays), -1) & jnp.any(rays[:, 3:] != 0, -1)
     rays = jnp.where(seeing[:, None], rays, jnp.array([0, 0, 0, 0, 0, 1], rays.dtype).reshape(1, 6))
     origin, direction = (_linalg.components(part) for part in (rays[:, :3], rays[:, 3:]))
@@ -163,18 +252,15 @@ def _blend_pixels(layers: _Layers, candidate: jax.Array, rays: jax.Array, blend:
     counted = candidate & (t > 0) & (alpha >= blend.alpha_min)
     blended = blended_layers(jnp.where(counted, alpha, 0), counted, blend)
     alpha, t = evaluate(blended)
-    alpha = clip_alphas(jnp.where(blended, alpha, 0), blend)
-    before, transmittance = transmittances(alpha)
-    weight = alpha * before
-    picture = jnp.einsum("mp,md->pd", weight, layers.colors, precision=lax.Precision.HIGHEST)
-    place = jnp.max(jnp.where(blended, jnp.arange(len(alpha))[:, None], -1), 0, initial=-1)
-    last = jnp.where(place >= 0, layers.ids[place], -1) if len(alpha) else place
-    results = (picture, transmittance, last.astype(jnp.int32))
-    if layers.normal is None:
-        return results
-    away = sum(n[:, None] * d[None] for n, d in zip(layers.normal, direction, strict=True)) > 0
-    facing = [jnp.where(away, -n[:, None], n[:, None]) for n in layers.normal]
-    return *results, _linalg.interleave(*(jnp.sum(weight * part, 0) for part in (t, *facing)))
+    return _Found(composited(clip_alphas(jnp.where(blended, alpha, 0), blend), blended), t, direction)
+
+
+def _hits(normal: tuple[jax.Array, ...], found: _Found) -> jax.Array:
+    """[P, 4] sums of weight times distance, and of weight times normal turned to the ray."""
+    weight = found.layers.alpha * found.layers.before
+    away = sum(n[:, None] * d[None] for n, d in zip(normal, found.direction, strict=True)) > 0
+    facing = [jnp.where(away, -n[:, None], n[:, None]) for n in normal]
+    return _linalg.interleave(*(jnp.sum(weight * part, 0) for part in (found.distance, *facing)))
 
 
 def _dot(p: list[jax.Array], q: list[jax.Array]) -> jax.Array:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxsplat import _check, _constants, _validate
 from jaxsplat.cameras import AnyCameraModel, Lens, Shutter, camera_centres, camera_rays, per_camera_lens
 from jaxsplat.projection import Unscented, project_gaussians, project_outlines, project_unscented
-from jaxsplat.rasterize.gaussians_3d import per_pixel, rasterize_gaussians_3d
-from jaxsplat.rasterize.gaussians_world import rasterize_gaussians_world
+from jaxsplat.rasterize.gaussians_3d import Rasterized, per_pixel, rasterize_gaussians_3d
+from jaxsplat.rasterize.gaussians_world import RasterizedWorld, rasterize_gaussians_world
 from jaxsplat.sh import check_coeffs, num_sh_coeffs, spherical_harmonics
 from jaxsplat.types import (
     Backend,
@@ -26,6 +26,7 @@ from jaxsplat.types import (
     RenderOutput,
     ScreenProbe,
     SHCoeffs,
+    TileAssignment,
 )
 
 _NAME = "rasterization"
@@ -63,7 +64,9 @@ def rasterization(
     covars: jax.Array | None = None,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     camera_chunk: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
@@ -113,8 +116,10 @@ def rasterization(
       covars: [..., N, 3, 3] or [..., N, 6] covariances in place of `quats` and `scales`.
       blend: the blend rule.
       probe: zeros [..., C, N, 2] whose gradients are screen-space statistics.
+      tile_assignment: "ellipse" or "box": see `rasterize_gaussians_3d`. It does not change the picture.
       max_intersections: capacity of the tile lists of each camera, for GPUs: see `rasterize_gaussians_3d`. Where
         `info.list_count` exceeds it, the farthest splats are missing. None for no limit.
+      max_list_entries: most splats tried in one tile, the nearest; `info.left_out` counts those beyond. None: no limit.
       camera_chunk: render so many cameras at a time, forward and backward, to bound the memory; `info` is then None.
       backend: "auto", "native", or "reference": plain JAX, any device and precision, slow.
       validate: also check that all inputs are finite. Under `jit` this needs `checkify`.
@@ -139,8 +144,10 @@ def rasterization(
     planes = {"near_plane": jnp.asarray(near_plane), "far_plane": jnp.asarray(far_plane)}
     _check_evaluate(evaluate, rays, probe=probe, covars=covars, antialiased=antialiased or None)
     _check_projection(projection, arrays["covars"], shutter)
-    if max_intersections is not None and camera_chunk is not None:
-        raise ValueError(f"{_NAME}: max_intersections needs info, which camera_chunk leaves out; give one of them.")
+    limits = {"max_intersections": max_intersections, "max_list_entries": max_list_entries}
+    for option, limit in limits.items():
+        if limit is not None and camera_chunk is not None:
+            raise ValueError(f"{_NAME}: {option} needs info, which camera_chunk leaves out; give one of them.")
     image_axes = _check_arguments(
         arrays, planes, masks, probe, rays, sh_degree, render_mode, camera_chunk, height, width
     )
@@ -161,7 +168,7 @@ def rasterization(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
         tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, projection=projection,
         named=None if isinstance(camera_model, Lens) else camera_model, evaluate=evaluate, blend=blend,
-        max_intersections=max_intersections, backend=backend,
+        lists={"tile_assignment": tile_assignment, **limits}, backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -175,7 +182,7 @@ def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
     named: CameraModel | None, projection: Projection | Unscented, evaluate: Evaluate, blend: Blend,
-    max_intersections: int | None, backend: Backend,
+    lists: dict[str, Any], backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
@@ -222,21 +229,19 @@ def _render(
         return _along_rays(
             splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
             backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend,
-            max_intersections=max_intersections, backend=backend,
+            **lists, backend=backend,
         )  # fmt: skip
     rasterized = rasterize_gaussians_3d(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
         depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
         backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), masks=cameras["masks"], blend=blend,
-        depth_limit=cameras["depth_limit"], probe=cameras["probe"], max_intersections=max_intersections,
-        backend=backend,
+        depth_limit=cameras["depth_limit"], probe=cameras["probe"], **lists, backend=backend,
     )  # fmt: skip
     image = rasterized.colors
     if render_mode in ("ED", "RGB+ED"):
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
-    info = RenderInfo(projected, opacities, rasterized.last_ids, rasterized.list_count)
-    return RenderOutput(image, rasterized.alphas, info)
+    return RenderOutput(image, rasterized.alphas, _info(projected, opacities, rasterized))
 
 
 def _along_rays(
@@ -255,7 +260,13 @@ def _along_rays(
     if out.distances is not None:
         depth = out.distances / jnp.maximum(out.alphas, _TINY_ALPHA) if "ED" in render_mode else out.distances
         image = jnp.concatenate([image, depth], axis=-1) if "RGB" in render_mode else depth
-    return RenderOutput(image, out.alphas, RenderInfo(projected, opacities, out.last_ids, out.list_count, out.normals))
+    return RenderOutput(image, out.alphas, _info(projected, opacities, out)._replace(normals=out.normals))
+
+
+def _info(projected: Projected, opacities: jax.Array, rasterized: Rasterized | RasterizedWorld) -> RenderInfo:
+    visible_count = jnp.sum(jnp.all(projected.radii > 0, axis=-1), axis=-1, dtype=jnp.int32)
+    counts = (rasterized.list_count, rasterized.left_out, visible_count)
+    return RenderInfo(projected, opacities, rasterized.last_ids, *counts)
 
 
 def _centres(cameras: dict[str, Any]) -> jax.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxsplat import _backend, _check, _constants, _ffi, reference
+from jaxsplat import _backend, _check, _constants, _ffi, reference_tiles
 from jaxsplat.types import Backend, TileIntersections
 
 _NAME = "intersect_tiles"
@@ -76,7 +76,7 @@ def intersect_tiles(
     _check.floating(_NAME, means2d=means2d, depths=depths, conics=conics, opacities=opacities)
     _check.kind(_NAME, jnp.integer, radii=radii)
     if _backend.resolve(_NAME, backend, means2d=means2d, depths=depths, conics=conics) == "reference":
-        return reference.intersect_tiles(
+        return reference_tiles.intersect_tiles(
             means2d, radii, depths, conics=conics, opacities=opacities, width=width, height=height,
             tile_size=tile_size, capacity=capacity, sort=sort, alpha_min=alpha_min,
         )  # fmt: skip

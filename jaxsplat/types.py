@@ -21,6 +21,7 @@ CameraModel = Literal["pinhole", "ortho", "fisheye"]
 Projection = Literal["ewa", "unscented"]
 RenderMode = Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"]
 Evaluate = Literal["ellipse", "ray"]
+TileAssignment = Literal["ellipse", "box"]
 Backend = Literal["auto", "native", "reference"]
 MeshCameraModel = Literal["pinhole", "ortho"]
 Convention = Literal["opencv", "pytorch3d"]
@@ -73,6 +74,31 @@ class TileIntersections(NamedTuple):
     tile_offsets: jax.Array
     tiles_per_gaussian: jax.Array
     count: jax.Array
+
+
+class Contributors(NamedTuple):
+    """The splats that each pixel blends, K of them listed; and what each splat adds to the image.
+
+    A weight is alpha times the transmittance in front: the part that a splat's color has in the pixel's.
+
+    Attributes:
+      counts: [..., H, W] int32, the true number of splats blended at each pixel; where it exceeds K, some are not
+        listed.
+      ids: [..., H, W, K] int32 indices of splats, -1 beyond the last.
+      alphas: [..., H, W, K] their opacities at the pixel, 0 beyond the last.
+      transmittances: [..., H, W, K] what the splats in front of each let pass, 0 beyond the last.
+      splat_weights: [..., N] sum of each splat's weights over the pixels of the image.
+      splat_counts: [..., N] int32, number of pixels that blend each splat.
+      colors: [..., H, W, K, D] their colors, 0 beyond the last; None where none were given.
+    """
+
+    counts: jax.Array
+    ids: jax.Array
+    alphas: jax.Array
+    transmittances: jax.Array
+    splat_weights: jax.Array
+    splat_counts: jax.Array
+    colors: jax.Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +189,8 @@ class RenderInfo(NamedTuple):
       last_ids: [..., C, H, W] int32, index of the last splat blended at each pixel, -1 for none.
       list_count: [..., C] int32, the number of tile intersections of each camera. Where it exceeds `max_intersections`,
         the farthest splats are missing.
+      left_out: [..., C] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
+      visible_count: [..., C] int32, the number of splats that the projection has not culled.
       normals: [..., C, H, W, 3] normals in the world, accumulated by weight; None unless `evaluate="ray"` and a depth
         mode asked for them.
     """
@@ -171,6 +199,8 @@ class RenderInfo(NamedTuple):
     opacities: jax.Array
     last_ids: jax.Array
     list_count: jax.Array
+    left_out: jax.Array
+    visible_count: jax.Array
     normals: jax.Array | None = None
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import Blend, project_gaussians, reference, spherical_harmonics
+from jaxsplat import Blend, project_gaussians, reference, reference_blend, reference_tiles, spherical_harmonics
 from tests import golden
 from tests.data import double_precision
 from tests.differences import assert_gradients
@@ -23,7 +23,7 @@ TILES = 6
 def intersect(splats, *, exact=False, **settings):
     extents = {"conics": splats.conics, "opacities": splats.opacities} if exact else {}
     settings = {"width": WIDTH, "height": HEIGHT, "tile_size": TILE, "capacity": 900, **extents, **settings}
-    return reference.intersect_tiles(splats.means2d, splats.radii, splats.depths, **settings)
+    return reference_tiles.intersect_tiles(splats.means2d, splats.radii, splats.depths, **settings)
 
 
 @functools.partial(jax.jit, static_argnames=("width", "height", "tile_size", "blend"))
@@ -347,7 +347,7 @@ def test_the_memory_bound_changes_nothing(monkeypatch):
         return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(splats.colors, splats.means2d)
 
     expected = run()
-    monkeypatch.setattr(reference, "PAIRS_AT_ONCE", 30 * 13)
+    monkeypatch.setattr(reference_blend, "PAIRS_AT_ONCE", 30 * 13)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-4), run(), expected)
 
 

@@ -15,7 +15,7 @@ import optax
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxsplat import Blend, Lens, ScreenProbe, Shutter, Unscented, rasterization
+from jaxsplat import Blend, Lens, ScreenProbe, Shutter, Unscented, intersect_tiles, rasterization
 from tests import golden
 from tests.scenes import HEIGHT, WIDTH, random_scene
 from tests.tolerances import GRADIENT, PICTURE, SINGLE
@@ -54,6 +54,22 @@ def render_golden(means, quats, scales, opacities, colors, viewmats, Ks, backgro
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_native_pipeline_reproduces_the_golden_picture_and_every_gradient(name):
     golden.check(golden.load(name), functools.partial(render_golden, backend="native"))
+
+
+@pytest.mark.parametrize("evaluate", ["ellipse", "ray"])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_info_counts_visible_splats_and_tile_intersections(evaluate, backend):
+    scene, colors = colored(30)  # all in front of the cameras
+    scene = scene._replace(opacities=scene.opacities.at[:5].set(1e-3))
+    info = jax.jit(lambda: render(scene, colors, evaluate=evaluate, backend=backend).info)()
+    np.testing.assert_array_equal(info.visible_count, [25, 25, 25])
+    p = info.projected
+    tiles = intersect_tiles(
+        p.means2d, p.radii, p.depths, conics=p.conics, opacities=jnp.broadcast_to(info.opacities, p.depths.shape),
+        capacity=400, backend=backend, **SIZE,
+    )  # fmt: skip
+    np.testing.assert_array_equal(info.list_count, tiles.count)
+    assert info.list_count.dtype == info.visible_count.dtype == jnp.int32
 
 
 @pytest.mark.parametrize("name", ["pinhole_sh2", "ortho_rgb"])

@@ -20,7 +20,8 @@ LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
     {"_linalg", "_backend", "_index", "_linear", "_triangles", "gamma", "gradients"},
-    {"sh", "initialization", "cameras", "reference", "reference_meshes", "reference_world", "losses", "lpips"},
+    {"sh", "initialization", "cameras", "losses", "lpips"}
+    | {"reference", "reference_blend", "reference_meshes", "reference_tiles", "reference_world"},
     {"packing", "projection", "tiles", "rasterize", "shading"},
     {"rendering", "rendering_meshes"},
     {"strategy", "optim", "clamps", "nn"},

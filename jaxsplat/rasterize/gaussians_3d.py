@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference, reference_tiles
 from jaxsplat._index import sum_to
-from jaxsplat.types import Backend, Blend, ScreenProbe, TileIntersections
+from jaxsplat.types import Backend, Blend, ScreenProbe, TileAssignment, TileIntersections
 
 _NAME = "rasterize_gaussians_3d"
 
@@ -23,12 +23,14 @@ class Rasterized(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
-      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
+      left_out: [...] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
+      list_count: [...] int32, the number of tile intersections, also of those that a limit left out.
     """
 
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    left_out: jax.Array
     list_count: jax.Array
 
 
@@ -49,7 +51,9 @@ def rasterize_gaussians_3d(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     probe: ScreenProbe | None = None,
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> Rasterized:
@@ -81,10 +85,14 @@ def rasterize_gaussians_3d(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       probe: zeros [..., N, 2] whose gradients are screen-space statistics.
+      tile_assignment: which tiles a splat is tried in: "ellipse", those that it can reach; "box", those that the box
+        means2d +- radii meets. The picture is the same where the box holds the ellipse, as that of a projection does.
       max_intersections: capacity of the tile lists of each image; None for no limit. On a CUDA device it makes the call
         one without a synchronisation of the host, in memory that is set aside when the program is compiled, so that XLA
         may record it in a CUDA graph. Where `list_count` exceeds it, picture and gradients are those of the nearest
         splats whose intersections fit; those behind them, all of their pixels, are left out. Else nothing changes.
+      max_list_entries: most splats that are tried in one tile, the nearest; None for no limit. `left_out` says how many
+        entries lie beyond. Not for CUDA devices, nor is "box".
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -104,24 +112,12 @@ def rasterize_gaussians_3d(
       (480, 640, 3)
     """
     means2d, conics, colors, opacities = (jnp.asarray(a) for a in (means2d, conics, colors, opacities))
-    _check_arguments(
-        means2d,
-        conics,
-        colors,
-        opacities,
-        depths,
-        radii,
-        tiles,
-        backgrounds,
-        depth_limit,
-        masks,
-        probe,
-        width,
-        height,
-        tile_size,
-        blend,
-        max_intersections,
-    )
+    check_arguments(
+        _NAME, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
+        height, tile_size, blend,
+    )  # fmt: skip
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME, tiles)
     if validate:
         _validate.finite(_NAME, means2d=means2d, conics=conics, colors=colors, opacities=opacities)
         if tiles is not None:
@@ -130,27 +126,21 @@ def rasterize_gaussians_3d(
     if probe is not None:
         means2d = means2d + probe.grad.astype(means2d.dtype)
     if chosen == "reference":
-        if tiles is not None:
-            list_count = tiles.count
-        else:
-            assert depths is not None and radii is not None
-            radii, list_count = reference.limit_lists(
-                means2d, conics, opacities, depths, radii, width=width, height=height, tile_size=tile_size,
-                alpha_min=blend.alpha_min, capacity=max_intersections,
-            )  # fmt: skip
+        found = reference_lists(settings, means2d, conics, opacities, depths, radii, tiles)
         blended, transmittances, last_ids = reference.rasterize_gaussians_3d(
-            means2d, conics, colors, opacities, depths=depths, radii=radii, tiles=tiles, masks=masks,
+            means2d, conics, colors, opacities, depths=depths, radii=found.radii, tiles=found.tiles, masks=masks,
             depth_limit=depth_limit, width=width, height=height, tile_size=tile_size, blend=blend,
             absgrad=None if probe is None else probe.absgrad,
         )  # fmt: skip
-        list_count = jnp.broadcast_to(list_count, transmittances.shape[:-2])
+        counts = [jnp.broadcast_to(x, transmittances.shape[:-2]) for x in (found.left_out, found.list_count)]
     else:
-        blended, transmittances, last_ids, list_count = _native(
-            means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks, probe,
-            Settings(width, height, tile_size, blend, max_intersections),
-        )  # fmt: skip
+        blended, transmittances, last_ids, *counts = _native(
+            operands_of(means2d, conics, colors, opacities, depths, depth_limit, radii, tiles, masks),
+            probe,
+            settings,
+        )
     blended = over_backgrounds(blended, transmittances, backgrounds)
-    return Rasterized(blended, 1 - transmittances[..., None], last_ids, list_count)
+    return Rasterized(blended, 1 - transmittances[..., None], last_ids, *counts)
 
 
 class Settings(NamedTuple):
@@ -160,7 +150,27 @@ class Settings(NamedTuple):
     height: int
     tile_size: int
     blend: Blend
+    tile_assignment: TileAssignment = "ellipse"
     max_intersections: int | None = None
+    max_list_entries: int | None = None
+
+    def check(self, name: str, tiles: TileIntersections | None) -> None:
+        """Raises unless the options of lists make sense, and are for lists that the rasterizer finds by itself."""
+        _check.choice(name, "tile_assignment", self.tile_assignment, ("ellipse", "box"))
+        limits = {"max_intersections": self.max_intersections, "max_list_entries": self.max_list_entries}
+        limits = {option: value for option, value in limits.items() if value is not None}
+        _check.positive_int(name, **limits)
+        given = [*limits, *(["tile_assignment"] if self.tile_assignment != "ellipse" else [])]
+        if given and tiles is not None:
+            raise ValueError(f"{name}: {given[0]} is for lists that are found here, but tiles is given.")
+
+    def lists(self) -> dict[str, Any]:
+        """What `reference_tiles.find_lists` takes."""
+        return {
+            "width": self.width, "height": self.height, "tile_size": self.tile_size, "alpha_min": self.blend.alpha_min,
+            "boxes": self.tile_assignment == "box", "max_intersections": self.max_intersections,
+            "max_list_entries": self.max_list_entries,
+        }  # fmt: skip
 
     def call(
         self,
@@ -195,8 +205,7 @@ class Settings(NamedTuple):
         )  # fmt: skip
         return _ffi.call(
             target if capacity is None else f"{target}_static", operands, ranks, results,
-            workspace=bytes_of if capacity is not None else lambda _: 0, max_intersections=capacity or 0,
-            **self.attributes(), **attributes,
+            workspace=bytes_of if capacity is not None else lambda _: 0, **self.attributes(), **attributes,
         )  # fmt: skip
 
     def attributes(self) -> dict[str, Any]:
@@ -208,15 +217,18 @@ class Settings(NamedTuple):
             "transmittance_min": float(self.blend.transmittance_min),
             "blend_last": bool(self.blend.blend_last),
             "max_contributors": int(self.blend.max_contributors),
+            "max_intersections": self.max_intersections or 0,
+            "boxes": self.tile_assignment == "box",
+            "max_list_entries": self.max_list_entries or 0,
         }
 
 
 # Number of own axes of the operands of the kernel: means2d, conics, colors, opacities, depths, depth_limit, radii,
 # masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 0)
+RANKS: tuple[int, ...] = (2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 0)
 
 
-def _native(
+def operands_of(
     means2d: jax.Array,
     conics: jax.Array,
     colors: jax.Array,
@@ -226,11 +238,10 @@ def _native(
     radii: jax.Array | None,
     tiles: TileIntersections | None,
     masks: jax.Array | None,
-    probe: ScreenProbe | None,
-    settings: Settings,
-) -> tuple[jax.Array, ...]:
+) -> list[jax.Array]:
+    """What the kernels take."""
     empty = jnp.zeros((0,), jnp.int32)
-    operands = [
+    return [
         *(a.astype(jnp.float32) for a in (means2d, conics, colors, opacities)),
         jnp.zeros((0,), jnp.float32) if depths is None else depths.astype(jnp.float32),
         jnp.zeros((0, 0), jnp.float32) if depth_limit is None else depth_limit.astype(jnp.float32),
@@ -238,6 +249,9 @@ def _native(
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
+
+
+def _native(operands: list[jax.Array], probe: ScreenProbe | None, settings: Settings) -> tuple[jax.Array, ...]:
     absgrad = None if probe is None or probe.absgrad is None else probe.absgrad.astype(jnp.float32)
     *operands, absgrad = _ffi.vary_alike([*operands, absgrad])
     return _rasterize(settings, tuple(operands), absgrad)
@@ -253,8 +267,9 @@ def _blend(settings: Settings, operands: tuple[jax.Array, ...], *, keep: bool) -
     """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     n, channels = operands[2].shape[-2:]
-    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32), ((), jnp.int32)]
-    return tuple(settings.call(f"{_NAME}_forward", operands, _RANKS, results, size=n, channels=channels, keep=keep))
+    results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
+    results += [((), jnp.int32)] * 2  # left out, and all entries
+    return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, size=n, channels=channels, keep=keep))
 
 
 def _forward(
@@ -275,7 +290,7 @@ def _backward(
     *gradients, v_absgrad = settings.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, v_picture, v_transmittances),
-        (*_RANKS, 3, 2, 3, 2),
+        (*RANKS, 3, 2, 3, 2),
         results,
         size=n,
         channels=channels,
@@ -313,12 +328,14 @@ def check_backgrounds(
         _check.shapes(name, colors=(colors, "... N D"), backgrounds=(backgrounds, own))
 
 
-def check_capacity(name: str, max_intersections: int | None, tiles: TileIntersections | None) -> None:
-    """Raises unless the capacity is that of lists which the rasterizer finds by itself."""
-    if max_intersections is not None:
-        _check.positive_int(name, max_intersections=max_intersections)
-        if tiles is not None:
-            raise ValueError(f"{name}: max_intersections is for lists that are found here, but tiles is given.")
+def reference_lists(
+    settings: Settings, means2d: Any, conics: Any, opacities: Any, depths: Any, radii: Any,
+    tiles: TileIntersections | None,
+) -> reference_tiles.FoundLists:  # fmt: skip
+    """The lists that the reference draws: those given, or what it finds."""
+    if tiles is not None:
+        return reference_tiles.FoundLists(radii, tiles, tiles.count, jnp.zeros_like(tiles.count))
+    return reference_tiles.find_lists(means2d, conics, opacities, depths, radii, **settings.lists())
 
 
 def list_specs(
@@ -334,21 +351,21 @@ def list_specs(
     return specs
 
 
-def _check_arguments(
-    means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width, height,
-    tile_size, blend, max_intersections,
+def check_arguments(
+    name, means2d, conics, colors, opacities, depths, radii, tiles, backgrounds, depth_limit, masks, probe, width,
+    height, tile_size, blend,
 ) -> None:  # fmt: skip
-    _check.positive_int(_NAME, width=width, height=height)
-    check_capacity(_NAME, max_intersections, tiles)
-    _check.tile_size(_NAME, tile_size)
+    """Raises unless the arguments of a function of that name fit."""
+    _check.positive_int(name, width=width, height=height)
+    _check.tile_size(name, tile_size)
     if tiles is None and (depths is None or radii is None):
-        raise ValueError(f"{_NAME}: give depths and radii, or tiles.")
+        raise ValueError(f"{name}: give depths and radii, or tiles.")
     if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):
-        raise ValueError(f"{_NAME}: tiles replaces depths and radii; give one or the other.")
+        raise ValueError(f"{name}: tiles replaces depths and radii; give one or the other.")
     if depth_limit is not None and depths is None:
-        raise ValueError(f"{_NAME}: depth_limit needs depths, also where tiles is given.")
+        raise ValueError(f"{name}: depth_limit needs depths, also where tiles is given.")
     sizes = _check.shapes(
-        _NAME,
+        name,
         means2d=(means2d, "... N 2"),
         conics=(conics, "... N 3"),
         colors=(colors, "... N D"),
@@ -363,9 +380,9 @@ def _check_arguments(
             else {"probe.grad": (probe.grad, "... N 2"), "probe.absgrad": (probe.absgrad, "... N 2")}
         ),
     )
-    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
+    check_backgrounds(name, backgrounds, colors, len(sizes["..."]), width, height)
     _check.floating(
-        _NAME,
+        name,
         means2d=means2d,
         conics=conics,
         colors=colors,
@@ -374,8 +391,8 @@ def _check_arguments(
         backgrounds=backgrounds,
         depth_limit=depth_limit,
     )
-    _check.kind(_NAME, jnp.integer, radii=radii)
-    _check.kind(_NAME, jnp.bool_, masks=masks)
+    _check.kind(name, jnp.integer, radii=radii)
+    _check.kind(name, jnp.bool_, masks=masks)
     if colors.shape[-1] < 1:
-        raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")
-    _check.blend(_NAME, blend)
+        raise ValueError(f"{name}: colors must have at least one channel, got {list(colors.shape)}.")
+    _check.blend(name, blend)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference, reference_world
+from jaxsplat import _backend, _check, _constants, _ffi, _linalg, _validate, reference_world
 from jaxsplat._index import sum_to
-from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, check_capacity, list_specs, over_backgrounds
-from jaxsplat.types import Backend, Blend, Projected, TileIntersections
+from jaxsplat.rasterize.gaussians_3d import Settings, check_backgrounds, list_specs, over_backgrounds, reference_lists
+from jaxsplat.types import Backend, Blend, Projected, TileAssignment, TileIntersections
 
 _NAME = "rasterize_gaussians_world"
 
@@ -25,7 +25,8 @@ class RasterizedWorld(NamedTuple):
       colors: [..., H, W, D] blended channels, background included.
       alphas: [..., H, W, 1] accumulated opacity.
       last_ids: [..., H, W] int32, index of the last splat blended at each pixel, -1 for none.
-      list_count: [...] int32, the number of tile intersections, also of those that `max_intersections` left out.
+      left_out: [...] int32, the number of entries of tile lists beyond `max_list_entries`, which are not blended.
+      list_count: [...] int32, the number of tile intersections, also of those that a limit left out.
       distances: [..., H, W, 1] hit distances along the ray, accumulated by weight; divided by `alphas` they are the
         expected ones. None without `hits`.
       normals: [..., H, W, 3] normals turned to the ray, in the world, accumulated by weight. None without `hits`.
@@ -34,6 +35,7 @@ class RasterizedWorld(NamedTuple):
     colors: jax.Array
     alphas: jax.Array
     last_ids: jax.Array
+    left_out: jax.Array
     list_count: jax.Array
     distances: jax.Array | None
     normals: jax.Array | None
@@ -55,7 +57,9 @@ def rasterize_gaussians_world(
     tile_size: int = _constants.TILE_SIZE,
     blend: Blend = Blend(),  # noqa: B008 (frozen)
     hits: bool = False,
+    tile_assignment: TileAssignment = "ellipse",
     max_intersections: int | None = None,
+    max_list_entries: int | None = None,
     backend: Backend = "auto",
     validate: bool = False,
 ) -> RasterizedWorld:
@@ -87,7 +91,9 @@ def rasterize_gaussians_world(
       tile_size: side of a tile in pixels, a multiple of 4 up to 32.
       blend: the blend rule.
       hits: whether to compute distances and normals too. The normal of a splat is its shortest axis.
+      tile_assignment: as in `rasterize_gaussians_3d`, of the outlines in `extents`.
       max_intersections: capacity of the tile lists of each image, as for `rasterize_gaussians_3d`; None for no limit.
+      max_list_entries: as in `rasterize_gaussians_3d`.
       backend: "auto", "native" or "reference".
       validate: also check values: ids, offsets, finite inputs. Under `jit` this needs `checkify`.
 
@@ -109,8 +115,7 @@ def rasterize_gaussians_world(
     """
     floats = {"means": means, "quats": quats, "scales": scales, "opacities": opacities, "colors": colors, "rays": rays}
     floats = {name: jnp.asarray(array) for name, array in floats.items()}
-    _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
-    check_capacity(_NAME, max_intersections, tiles)
+    check_arguments(_NAME, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend)
     if validate:
         _validate.finite(_NAME, **floats)
         if tiles is not None:
@@ -118,14 +123,15 @@ def rasterize_gaussians_world(
     chosen = _backend.resolve(_NAME, backend, **floats)
     height, width = floats["rays"].shape[-3:-1]
     normals = _normals(floats["quats"], floats["scales"]) if hits else None
-    settings = Settings(width, height, tile_size, blend, max_intersections)
+    settings = Settings(width, height, tile_size, blend, tile_assignment, max_intersections, max_list_entries)
+    settings.check(_NAME, tiles)
     render = _reference if chosen == "reference" else _native
-    blended, transmittances, last_ids, list_count, *accumulated = render(
+    blended, transmittances, last_ids, left_out, list_count, *accumulated = render(
         floats, normals, extents, tiles, depth_limit, masks, settings
     )
     blended = over_backgrounds(blended, transmittances, backgrounds)
     distances, facing = (accumulated[0][..., :1], accumulated[0][..., 1:]) if hits else (None, None)
-    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, list_count, distances, facing)
+    return RasterizedWorld(blended, 1 - transmittances[..., None], last_ids, left_out, list_count, distances, facing)
 
 
 def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
@@ -139,38 +145,41 @@ def _normals(quats: jax.Array, scales: jax.Array) -> jax.Array:
     return _linalg.interleave(*(choose(axis) for axis in zip(*columns, strict=True)))
 
 
+def bounds_of(extents: Projected | None, opacities: jax.Array) -> tuple[Any, Any, Any, Any, Any]:
+    """What tile lists are found from: means2d, conics, opacities, depths and radii."""
+    if extents is None:
+        return None, None, None, None, None
+    return extents.means2d, extents.conics, opacities, extents.depths, extents.radii
+
+
 def _reference(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
-    order, count = {}, jnp.int32(0) if tiles is None else tiles.count
-    if extents is not None:
-        radii, count = reference.limit_lists(
-            extents.means2d, extents.conics, floats["opacities"], extents.depths, extents.radii, width=settings.width,
-            height=settings.height, tile_size=settings.tile_size, alpha_min=settings.blend.alpha_min,
-            capacity=settings.max_intersections,
-        )  # fmt: skip
-        order = {"depths": extents.depths, "radii": radii}
+    bounds = bounds_of(extents, floats["opacities"])
+    found = reference_lists(settings, *bounds, tiles)
     blended, transmittances, last_ids, *accumulated = reference_world.rasterize_gaussians_world(
-        **floats, normals=normals, tiles=tiles, depth_limit=depth_limit, masks=masks, tile_size=settings.tile_size,
-        blend=settings.blend, **order,
+        **floats, normals=normals, tiles=found.tiles, depth_limit=depth_limit, masks=masks,
+        tile_size=settings.tile_size, blend=settings.blend, depths=bounds[3], radii=found.radii,
     )  # fmt: skip
-    return blended, transmittances, last_ids, jnp.broadcast_to(count, transmittances.shape[:-2]), *accumulated
+    counts = [jnp.broadcast_to(x, transmittances.shape[:-2]) for x in (found.left_out, found.list_count)]
+    return blended, transmittances, last_ids, *counts, *accumulated
 
 
 # Number of own axes of the operands of the kernel: means, quats, scales, opacities, colors, normals, rays, means2d,
 # conics, depths, depth_limit, radii, masks, gaussian_ids, tile_offsets, count. What is not given is passed as an empty
 # array.
-_RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 2, 1, 1, 0)
+RANKS: tuple[int, ...] = (2, 2, 2, 1, 2, 2, 3, 2, 2, 1, 2, 2, 2, 1, 1, 0)
 _FLOATS = 7
 """Operands that have gradients."""
 
 
-def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
+def operands_of(floats, normals, extents, tiles, depth_limit, masks) -> list[jax.Array]:
+    """What the kernels take."""
     empty = jnp.zeros((0,), jnp.int32)
     bounds = (
         [jnp.zeros((0,) * rank, jnp.float32) for rank in (2, 2, 1)]
         if extents is None
         else [x.astype(jnp.float32) for x in (extents.means2d, extents.conics, extents.depths)]
     )
-    operands = [
+    return [
         *(floats[name].astype(jnp.float32) for name in ("means", "quats", "scales", "opacities", "colors")),
         jnp.zeros((0, 3), jnp.float32) if normals is None else normals.astype(jnp.float32),
         floats["rays"].astype(jnp.float32),
@@ -180,24 +189,35 @@ def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tu
         jnp.ones((1, 1), jnp.bool_) if masks is None else masks,
         *((empty, empty, jnp.int32(0)) if tiles is None else (tiles.gaussian_ids, tiles.tile_offsets, tiles.count)),
     ]
+
+
+def _native(floats, normals, extents, tiles, depth_limit, masks, settings) -> tuple[jax.Array, ...]:
+    operands = operands_of(floats, normals, extents, tiles, depth_limit, masks)
     return _rasterize(settings, normals is not None, tuple(_ffi.vary_alike(operands)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _rasterize(settings: Settings, hits: bool, operands: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    return _blend(settings, hits, operands, keep=False)
+
+
+def _blend(settings: Settings, hits: bool, operands: tuple[jax.Array, ...], *, keep: bool) -> tuple[jax.Array, ...]:
+    """Calls the forward kernel; with `keep` it keeps its tile lists for the backward pass."""
     pixels = (settings.height, settings.width)
     n, channels = operands[4].shape[-2:]
     results = [((*pixels, channels), jnp.float32), (pixels, jnp.float32), (pixels, jnp.int32)]
-    results += [((), jnp.int32), ((*(pixels if hits else (0, 0)), 4), jnp.float32)]
-    return tuple(settings.call(f"{_NAME}_forward", operands, _RANKS, results, size=n, channels=channels, hits=hits))
+    results += [((), jnp.int32)] * 2  # left out, and all entries
+    results += [((*(pixels if hits else (0, 0)), 4), jnp.float32)]
+    more = {"size": n, "channels": channels, "hits": hits, "keep": keep}
+    return tuple(settings.call(f"{_NAME}_forward", operands, RANKS, results, **more))
 
 
 def _forward(settings: Settings, hits: bool, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     values = tuple(operand.value for operand in operands)
-    outputs: Any = _rasterize(settings, hits, values)
+    outputs = _blend(settings, hits, values, keep=True)
     # The gradient to the rays costs a third more: computed for those who ask.
     rays_move = () if operands[_FLOATS - 1].perturbed else None
-    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[4])
+    return outputs, (values, rays_move, outputs[0], outputs[1], outputs[5])
 
 
 def _backward(
@@ -205,14 +225,14 @@ def _backward(
 ) -> tuple[tuple[Any, ...]]:
     operands, rays_move, picture, transmittances, accumulated = residuals
     cotangents = tuple(jnp.zeros(v.shape, jnp.float32) if isinstance(v, SymbolicZero) else v for v in cotangents)
-    v_picture, v_transmittances, _, _, v_accumulated = cotangents
+    v_picture, v_transmittances, _, _, _, v_accumulated = cotangents
     n, channels = operands[4].shape[-2:]
     shapes = [(n, 3), (n, 4), (n, 3), (n,), (n, channels), operands[5].shape[-2:]]
     shapes.append((settings.height, settings.width, 6) if rays_move is not None else (0, 0, 6))
     gradients = settings.call(
         f"{_NAME}_backward",
         (*operands, picture, transmittances, accumulated, v_picture, v_transmittances, v_accumulated),
-        (*_RANKS, 3, 2, 3, 3, 2, 3),
+        (*RANKS, 3, 2, 3, 3, 2, 3),
         [(shape, jnp.float32) for shape in shapes],
         size=n,
         channels=channels,
@@ -229,10 +249,11 @@ def _backward(
 _rasterize.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
-    _check.tile_size(_NAME, tile_size)
+def check_arguments(name, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
+    """Raises unless the arguments of a function of that name fit."""
+    _check.tile_size(name, tile_size)
     if (extents is None) == (tiles is None):
-        raise ValueError(f"{_NAME}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
+        raise ValueError(f"{name}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
     colors, rays = floats["colors"], floats["rays"]
     specs = {
         "means": "... N 3", "quats": "... N 4", "scales": "... N 3", "opacities": "... N", "colors": "... N D",
@@ -242,17 +263,17 @@ def _check_arguments(floats, extents, tiles, backgrounds, depth_limit, masks, ti
     own = {"means2d": "... N 2", "conics": "... N 3", "depths": "... N", "radii": "... N 2", "compensations": "... N"}
     shapes: dict[str, Any] = {name: (floats[name], spec) for name, spec in specs.items()}
     shapes |= {name: (value, own[name.removeprefix("extents.")]) for name, value in bounds.items()}
-    _check.shapes(_NAME, rays=shapes["rays"])
+    _check.shapes(name, rays=shapes["rays"])
     height, width = rays.shape[-3:-1]
-    _check.positive_int(_NAME, **{"height of rays": height, "width of rays": width})
+    _check.positive_int(name, **{"height of rays": height, "width of rays": width})
     if depth_limit is not None and extents is None:
-        raise ValueError(f"{_NAME}: depth_limit needs the depths of extents, got tiles.")
+        raise ValueError(f"{name}: depth_limit needs the depths of extents, got tiles.")
     shapes |= {"depth_limit": (depth_limit, "... H W"), **list_specs(tiles, masks, width, height, tile_size)}
-    sizes = _check.shapes(_NAME, **shapes)
-    check_backgrounds(_NAME, backgrounds, colors, len(sizes["..."]), width, height)
+    sizes = _check.shapes(name, **shapes)
+    check_backgrounds(name, backgrounds, colors, len(sizes["..."]), width, height)
     radii = bounds.pop("extents.radii", None)
-    _check.floating(_NAME, **floats, **bounds, backgrounds=backgrounds, depth_limit=depth_limit)
-    _check.kind(_NAME, jnp.integer, **{"extents.radii": radii})
+    _check.floating(name, **floats, **bounds, backgrounds=backgrounds, depth_limit=depth_limit)
+    _check.kind(name, jnp.integer, **{"extents.radii": radii})
     if colors.shape[-1] < 1:
-        raise ValueError(f"{_NAME}: colors must have at least one channel, got {list(colors.shape)}.")
-    _check.blend(_NAME, blend)
+        raise ValueError(f"{name}: colors must have at least one channel, got {list(colors.shape)}.")
+    _check.blend(name, blend)

@@ -95,13 +95,23 @@ Fingerprint FingerprintOf(Pool* pool, const ImageGrid& grid, double alpha_min, c
     hash.Add(splats.opacities + begin, n);
     hash.Add(splats.depths + begin, n);
     hash.Add(splats.radii + 2 * begin, 2 * n);
+    if (splats.world != nullptr) {
+      const WorldSplats& world = *splats.world;
+      hash.Add(world.means + 3 * begin, 3 * n);
+      hash.Add(world.quats + 4 * begin, 4 * n);
+      hash.Add(world.scales + 3 * begin, 3 * n);
+      if (world.normals != nullptr) hash.Add(world.normals + 3 * begin, 3 * n);
+    }
     parts[chunk] = hash.Value();
   });
   Hash hash;
   hash.Add(parts, chunks.count);
-  const int64_t sizes[] = {splats.size, splats.channels, grid.width, grid.height, grid.tile_size, splats.most_entries};
-  hash.Add(sizes, 6);
+  const int64_t sizes[] = {splats.size,           splats.channels, grid.width,
+                           grid.height,           grid.tile_size,  splats.list_rule.most_entries,
+                           splats.list_rule.boxes};
+  hash.Add(sizes, 7);
   hash.Add(&alpha_min, 1);
+  if (splats.world != nullptr) hash.Add(FindAnchor(grid, splats.world->rays), 3);
   return hash.Value();
 }
 

@@ -9,6 +9,7 @@
 #include "core/simd.h"
 #include "cpu/tile_batch.h"
 #include "cpu/tile_kernels.h"
+#include "math/compositing.h"
 #include "math/gaussian_2d.h"
 #include "math/gaussian_world_vjp.h"
 
@@ -37,7 +38,7 @@ struct Ellipses {
 
   // Sums of the forward pass beside the colors: none.
   struct Hits {
-    JAXSPLAT_INLINE void Add(const Batch&, int, const Pixel&, const Vec&) {}
+    JAXSPLAT_INLINE void Add(const Batch&, int, const Pixel&, const Vec&, const Step&) {}
   };
   // What a group's pixels know and gather in the backward pass: nothing.
   struct GroupGradient {
@@ -173,12 +174,12 @@ struct RaySplats {
     JAXSPLAT_INLINE Hits() {
       for (Vec& s : sum) s = Vec(0.0f);
     }
-    JAXSPLAT_INLINE void Add(const Batch& batch, int i, const Pixel& pixel, const Vec& weight) {
+    JAXSPLAT_INLINE void Add(const Batch& batch, int i, const Pixel& pixel, const Vec&, const Step& step) {
       if constexpr (kHits) {
         const GaussianWorld& world = batch.world[i];
         const CanonicalRay ray = Canonical<kMoving>(world, pixel);
-        sum[0] = Fma(weight, ray.front * ray.inverse, sum[0]);
-        const Vec turned = weight * Facing(world, pixel);
+        sum[0] = Fma(step.weight, ray.front * ray.inverse, sum[0]);
+        const Vec turned = step.weight * Facing(world, pixel);
         for (int k = 0; k < 3; ++k) sum[k + 1] = Fma(turned, Vec(world.normal[k]), sum[k + 1]);
       }
     }

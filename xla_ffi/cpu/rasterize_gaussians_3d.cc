@@ -64,21 +64,23 @@ PreparedImage PrepareImage(Pool* pool, const ImageGrid& grid, const BlendRule& b
   } else {
     Scratch scratch;  // of what is not kept
     TileRuns runs(scratch, grid, ChunksOf(splats));
-    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats, &runs);
+    image.splats = PrepareSplats(pool, result, splats, blend.alpha_min, image.world.splats,
+                                 splats.list_rule.boxes ? nullptr : &runs);
+    if (splats.list_rule.boxes) WriteBoxes(pool, splats, runs);
     image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     image.list_count = image.lists.entries;
-    if (splats.most_entries > 0 && image.list_count > splats.most_entries) {
-      KeepNearest(scratch, image.lists, splats.depths, splats.most_entries, runs);
+    if (splats.list_rule.most_entries > 0 && image.list_count > splats.list_rule.most_entries) {
+      KeepNearest(scratch, image.lists, splats.depths, splats.list_rule.most_entries, runs);
       image.lists = BucketByTile(pool, result, scratch, runs, splats.depths);
     }
   }
   return image;
 }
 
-// A fingerprint costs less than lists, but only those that are found here, on the screen alone, are kept.
+// A fingerprint costs less than lists, but only those that are found here are kept.
 std::optional<Fingerprint> FingerprintIf(bool keep, Pool* pool, const ImageGrid& grid, const BlendRule& blend,
                                          const Splats2d& splats) {
-  if (!keep || splats.lists.ids != nullptr || splats.world != nullptr) return std::nullopt;
+  if (!keep || splats.lists.ids != nullptr) return std::nullopt;
   return FingerprintOf(pool, grid, blend.alpha_min, splats);
 }
 
@@ -129,11 +131,17 @@ int64_t CountInFront(const ImageGrid& grid, const Splats2d& splats, int64_t tile
          list;
 }
 
+// How many entries of a tile's list are blended: of given ones all.
+int64_t CountBlended(const ListRule& rule, const TileLists& lists, int64_t tile) {
+  const int64_t size = lists.tile_begin[tile + 1] - lists.tile_begin[tile];
+  return rule.most_per_tile > 0 ? std::min(size, rule.most_per_tile) : size;
+}
+
 TileJob MakeJob(const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats, const PreparedImage& prepared,
                 int64_t tile, float* scratch) {
   const int64_t begin = prepared.lists.tile_begin[tile];
   const TileEntry* list = prepared.lists.list + begin;
-  int64_t size = prepared.lists.tile_begin[tile + 1] - begin;
+  int64_t size = CountBlended(splats.list_rule, prepared.lists, tile);
   if (splats.depth_limits != nullptr && splats.lists.ids == nullptr) {
     size = CountInFront(grid, splats, tile, list, size);
   }
@@ -244,7 +252,12 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
     Scratch local;
     BestKernels().forward(MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(floats)), picture);
   });
-  if (picture.list_count != nullptr) *picture.list_count = static_cast<int32_t>(prepared.list_count);
+  if (picture.list_count != nullptr) {
+    int64_t blended = 0;
+    for (int64_t t = 0; t < grid.tiles(); ++t) blended += CountBlended(splats.list_rule, prepared.lists, t);
+    *picture.list_count = static_cast<int32_t>(prepared.list_count);
+    *picture.left_out = static_cast<int32_t>(prepared.lists.entries - blended);
+  }
   for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
     if (!mask[tile]) ClearTile(grid, splats.channels, tile, picture);
   }
@@ -280,6 +293,37 @@ void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
       for (int64_t i = chunks.begin(chunk); i < chunks.end(chunk); ++i) ReduceSplat(prepared, slots, i, splats, result);
     });
+  }
+}
+
+void TraceContributors(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
+                       const TileMask& mask, const Contributors& contributors) {
+  PreparedImage prepared = PrepareImage(pool, grid, blend, splats);
+  Scratch& scratch = prepared.scratch;
+  const TileLists& lists = prepared.lists;
+  const int64_t pixels = grid.width * grid.height, listed = pixels * contributors.most;
+  std::fill_n(contributors.counts, pixels, 0);
+  std::fill_n(contributors.ids, listed, -1);
+  std::fill_n(contributors.alphas, listed, 0.0f);
+  std::fill_n(contributors.transmittances, listed, 0.0f);
+  const TileTrace trace{contributors, scratch.Take<TraceSlot>(lists.entries)};
+  std::fill_n(trace.slots, lists.entries, TraceSlot{});
+  const Picture picture{nullptr, scratch.Take<float>(pixels), scratch.Take<int32_t>(pixels)};
+  ForEachTile(pool, scratch, lists, grid.tiles(), mask, [&](int64_t tile) {
+    Scratch local;
+    TileJob job = MakeJob(grid, blend, splats, prepared, tile, local.Take<float>(0));
+    job.channels = 0;
+    job.trace = &trace;
+    BestKernels().forward(job, picture);
+  });
+  for (int64_t i = 0; i < splats.size; ++i) {
+    TraceSlot sum{};
+    for (int64_t s = lists.slot_begin[i]; s < lists.slot_begin[i + 1]; ++s) {
+      sum.weight += trace.slots[s].weight;
+      sum.pixels += trace.slots[s].pixels;
+    }
+    contributors.splat_weights[i] = static_cast<float>(sum.weight);
+    contributors.splat_counts[i] = static_cast<int32_t>(sum.pixels);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "cpu/parallel.h"
 #include "ops/intersect_tiles.h"
 #include "ops/rasterize_gaussians_3d.h"
+#include "ops/trace_contributors.h"
 
 namespace jaxsplat {
 
@@ -15,6 +16,10 @@ void RasterizeForward(Pool* pool, const ImageGrid& grid, const BlendRule& blend,
 // With `kept`, looks first for what a forward pass over the same splats kept.
 void RasterizeBackward(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
                        const TileMask& mask, bool kept, const PictureGradient& gradient, const SplatGradient& result);
+
+// Lists what each pixel blends, by the forward pass over the same splats.
+void TraceContributors(Pool* pool, const ImageGrid& grid, const BlendRule& blend, const Splats2d& splats,
+                       const TileMask& mask, const Contributors& contributors);
 
 void IntersectTiles(Pool* pool, const ImageGrid& grid, const IntersectInput& input, const IntersectOutput& output);
 

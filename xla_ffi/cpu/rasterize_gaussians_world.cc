@@ -1,24 +1,27 @@
 #include "cpu/rasterize_gaussians_world.h"
 
+#include <algorithm>
+
 namespace jaxsplat {
 namespace {
 
 constexpr int64_t kGrain = 1024;
 constexpr int64_t kMostChunks = 64;
 
-// Where the first ray that sees anything starts.
+}  // namespace
+
 const float* FindAnchor(const ImageGrid& grid, const float* rays) {
   int64_t pixel = 0;
   while (pixel + 1 < grid.width * grid.height && !Sees(rays + pixel * 6)) ++pixel;
   return rays + pixel * 6;
 }
 
-}  // namespace
-
 PreparedWorld PrepareWorld(Pool* pool, Scratch& scratch, const ImageGrid& grid, const Splats2d& splats) {
   if (splats.world == nullptr) return {};
   const WorldSplats& world = *splats.world;
-  const float* const anchor = FindAnchor(grid, world.rays);
+  // A copy: what is prepared may outlive the rays.
+  auto* anchor = scratch.Take<float>(3);
+  std::copy_n(FindAnchor(grid, world.rays), 3, anchor);
   auto* prepared = scratch.Take<GaussianWorld>(splats.size);
   const Chunks chunks(splats.size, kGrain, kMostChunks);
   ParallelFor(pool, chunks.count, [&](int64_t chunk) {

@@ -10,7 +10,10 @@
 
 namespace jaxsplat {
 
-// Splats by id, seen from the anchor: where the first ray that sees anything starts. All null without a world.
+// The anchor: where the first ray that sees anything starts.
+const float* FindAnchor(const ImageGrid& grid, const float* rays);
+
+// Splats by id, seen from the anchor. All null without a world.
 struct PreparedWorld {
   const GaussianWorld* splats = nullptr;
   const float* anchor = nullptr;

@@ -209,7 +209,7 @@ void BackwardD(const TileJob& job, const PictureGradient& gradient, const Gradie
 template <int kD>
 void BackwardRays(const TileJob& job, const PictureGradient& gradient, const GradientSlots& slots) {
   const bool hits = gradient.hits != nullptr;
-  if (IsGeneral(job) || OriginsDiffer(job)) {
+  if (IsGeneralRays(job)) {
     hits ? BackwardTile<RaySplats<true, true>, kD, true>(job, gradient, slots)
          : BackwardTile<RaySplats<true, false>, kD, true>(job, gradient, slots);
   } else {

@@ -12,6 +12,7 @@
 #include "cpu/primitives.inc.h"
 #include "cpu/tile_batch.h"
 #include "cpu/tile_kernels.h"
+#include "cpu/trace.inc.h"
 #include "math/compositing.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
@@ -114,7 +115,7 @@ bool BlendGroup(const TileJob& job, const Rule& rule, const typename P::Batch& b
         queue.color[queue.size] = ColorOf<kD>(job, g);
         if (++queue.size == ColorQueue::kSize) queue.Flush(accumulators, job.channels);
       }
-      sums.Add(batch, hits[i], pixel, step.weight);
+      sums.Add(batch, hits[i], pixel, alpha, step);
       alive = Any(step.alive);
     }
   }
@@ -198,11 +199,13 @@ void ForwardD(const TileJob& job, const Picture& picture) {
                  : ForwardTile<Ellipses<false>, kD, false>(job, picture);
 }
 
-// The usual case is compiled on its own, and so is it with hits; the others share the general one.
+// Along rays, the usual case is compiled on its own; the others share the general one.
+bool IsGeneralRays(const TileJob& job) { return IsGeneral(job) || OriginsDiffer(job); }
+
 template <int kD>
 void ForwardRays(const TileJob& job, const Picture& picture) {
   const bool hits = picture.hits != nullptr;
-  if (IsGeneral(job) || OriginsDiffer(job)) {
+  if (IsGeneralRays(job)) {
     hits ? ForwardTile<RaySplats<true, true>, kD, true>(job, picture)
          : ForwardTile<RaySplats<true, false>, kD, true>(job, picture);
   } else {
@@ -211,7 +214,15 @@ void ForwardRays(const TileJob& job, const Picture& picture) {
   }
 }
 
+// Rounds as the forward pass does. Colors are of no interest, so the job has none.
+void ForwardTraced(const TileJob& job, const Picture& picture) {
+  if (job.world == nullptr) return ForwardTile<Traced<Ellipses<false>>, 0, true>(job, picture);
+  IsGeneralRays(job) ? ForwardTile<Traced<RaySplats<true, false>>, 0, true>(job, picture)
+                     : ForwardTile<Traced<RaySplats<false, false>>, 0, true>(job, picture);
+}
+
 void Forward(const TileJob& job, const Picture& picture) {
+  if (job.trace != nullptr) return ForwardTraced(job, picture);
   if (job.world != nullptr) return job.channels == 3 ? ForwardRays<3>(job, picture) : ForwardRays<0>(job, picture);
   switch (job.channels) {
     case 1:

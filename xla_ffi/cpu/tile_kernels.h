@@ -9,12 +9,23 @@
 #include "math/gaussian_world.h"
 #include "ops/rasterize_gaussians_3d.h"
 #include "ops/rasterize_gaussians_world.h"
+#include "ops/trace_contributors.h"
 
 namespace jaxsplat {
 
 // A splat that touches a tile, and where its gradient from that tile goes.
 struct TileEntry {
   uint32_t id, slot;
+};
+
+// What the pixels of a tile blend of one splat of its list.
+struct TraceSlot {
+  double weight;
+  int64_t pixels;
+};
+struct TileTrace {
+  Contributors to;
+  TraceSlot* slots;  // [entries]
 };
 
 // One tile of an image and its list of splats, nearest first.
@@ -34,6 +45,7 @@ struct TileJob {
   const GaussianWorld* world = nullptr;  // by id
   const float* rays = nullptr;           // [H, W, 6]
   const float* anchor = nullptr;
+  const TileTrace* trace = nullptr;  // where the splats of each pixel are to be listed, or null
 };
 
 // Where the gradients of a tile's entries go. A slot holds the moments of its primitive and the gradients of the

@@ -120,4 +120,7 @@ ffi::Error Guard(const F& f) {
       .Attr<bool>("blend_last")          \
       .Attr<int64_t>("max_contributors")
 
+// How they find their tile lists.
+#define JAXSPLAT_LISTS() Attr<int64_t>("max_intersections").Attr<bool>("boxes").Attr<int64_t>("max_list_entries")
+
 #endif  // JAXSPLAT_FFI_OPERANDS_H_

@@ -11,6 +11,7 @@
 #else
 #include "cpu/kept_images.h"
 #include "cpu/rasterize_gaussians_3d.h"
+#include "ffi/contributors.h"
 #endif
 
 namespace jaxsplat {
@@ -25,12 +26,12 @@ struct Inputs {
   Operand<int32_t> radii, ids, offsets, counts;
   Operand<bool> masks;
   bool given_lists;
-  int64_t most_entries;
+  ListRule list_rule;
 
   Inputs(const Images& result_images, Dims picture, int64_t tile_size, BlendRule rule, const F32& means2d,
          const F32& conics_, const F32& colors_, const F32& opacities_, const F32& depths_, const F32& depth_limits,
          const S32& radii_, const Flags& masks_, const S32& gaussian_ids, const S32& tile_offsets, const S32& count,
-         int64_t max_intersections)
+         const ListRule& lists)
       : images(result_images),
         grid{picture[picture.size() - 2], picture[picture.size() - 3], tile_size},
         blend(rule),
@@ -45,7 +46,12 @@ struct Inputs {
         offsets("tile_offsets", tile_offsets.typed_data(), tile_offsets.dimensions(), 1, images),
         counts("count", count.typed_data(), count.dimensions(), 0, images),
         masks("masks", masks_.typed_data(), masks_.dimensions(), 2, images),
-        most_entries(max_intersections) {
+        list_rule(lists) {
+#if defined(JAXSPLAT_CUDA)
+    if (lists.boxes || lists.most_per_tile > 0) {
+      throw std::invalid_argument("tile_assignment=\"box\" and max_list_entries have no kernels for CUDA devices");
+    }
+#endif
     const int64_t n = means.dim(0);
     given_lists = offsets.dim(0) > 0;
     means.Expect("means2d", {n, 2});
@@ -128,7 +134,7 @@ cuda::SplatBatch Batch(const Inputs& in) {
     batch.capacity = in.ids.dim(0);
   } else {
     batch.radii = BatchOf(in.radii, in.images);
-    batch.most_entries = in.most_entries;
+    batch.most_entries = in.list_rule.most_entries;
   }
   return batch;
 }
@@ -137,6 +143,7 @@ cuda::SplatBatch Batch(const Inputs& in) {
 void RunForward(Executor& executor, const Inputs& in, bool, const Picture& pictures) {
   cuda::RasterizeForward(executor, in.grid, in.blend, Batch(in), {BatchOf(in.masks, in.images), in.masks.size()},
                          pictures);
+  executor.Fill(pictures.left_out, 0, in.images.count());
   executor.Finish();
 }
 
@@ -178,7 +185,7 @@ Splats2d Splats(const Inputs& in, int64_t image) {
     s.lists = {in.ids.At(image), in.offsets.At(image), in.ids.dim(0), *in.counts.At(image)};
   } else {
     s.radii = in.radii.At(image);
-    s.most_entries = in.most_entries;
+    s.list_rule = in.list_rule;
   }
   return s;
 }
@@ -188,10 +195,10 @@ TileMask Mask(const Inputs& in, int64_t image) { return {in.masks.At(image), in.
 void RunForward(Executor& executor, const Inputs& in, bool keep, const Picture& pictures) {
   const int64_t pixels = in.grid.width * in.grid.height, channels = in.colors.dim(1);
   ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
-    RasterizeForward(inner, in.grid, in.blend, Splats(in, image), Mask(in, image),
-                     keep && in.images.count() <= kMostKeptImages,
-                     {pictures.colors + image * pixels * channels, pictures.transmittances + image * pixels,
-                      pictures.last_ids + image * pixels, nullptr, pictures.list_count + image});
+    RasterizeForward(
+        inner, in.grid, in.blend, Splats(in, image), Mask(in, image), keep && in.images.count() <= kMostKeptImages,
+        {pictures.colors + image * pixels * channels, pictures.transmittances + image * pixels,
+         pictures.last_ids + image * pixels, nullptr, pictures.left_out + image, pictures.list_count + image});
   });
 }
 
@@ -220,22 +227,43 @@ void RunIntersect(Executor& executor, const IntersectInputs& in, const Intersect
   });
 }
 
+ffi::Error Trace(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
+                 S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, S32Result counts, S32Result ids,
+                 F32Result alphas, F32Result transmittances, F32Result splat_weights, S32Result splat_counts,
+                 int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                 int64_t max_contributors, int64_t max_intersections, bool boxes, int64_t max_list_entries,
+                 bool by_weight) {
+  return Guard([&] {
+    ContributorResults results{counts, ids, alphas, transmittances, splat_weights, splat_counts};
+    const Dims pixels = counts->dimensions();
+    const int64_t picture[] = {pixels[pixels.size() - 2], pixels[pixels.size() - 1], colors.dimensions().back()};
+    const Inputs in(results.images(), Dims(picture, 3), tile_size,
+                    {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    {boxes, max_intersections, max_list_entries});
+    ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+      TraceContributors(inner, in.grid, in.blend, Splats(in, image), Mask(in, image), results.At(image, by_weight));
+    });
+  });
+}
+
 #endif
 
 ffi::Error Forward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 opacities, F32 depths, F32 limits,
                    S32 radii, Flags masks, S32 gaussian_ids, S32 tile_offsets, S32 count, F32Result out_colors,
-                   F32Result out_transmittances, S32Result out_last_ids, S32Result out_list_count,
-                   WorkspaceResult workspace, int64_t tile_size, double alpha_max, double alpha_min,
-                   double transmittance_min, bool blend_last, int64_t max_contributors, int64_t max_intersections,
-                   bool keep) {
+                   F32Result out_transmittances, S32Result out_last_ids, S32Result out_left_out,
+                   S32Result out_list_count, WorkspaceResult workspace, int64_t tile_size, double alpha_max,
+                   double alpha_min, double transmittance_min, bool blend_last, int64_t max_contributors,
+                   int64_t max_intersections, bool boxes, int64_t max_list_entries, bool keep) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(out_colors->dimensions(), 3), out_colors->dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, means2d, conics, colors,
-                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count, max_intersections);
+                    opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    {boxes, max_intersections, max_list_entries});
     RunForward(executor, in, keep,
                {out_colors->typed_data(), out_transmittances->typed_data(), out_last_ids->typed_data(), nullptr,
-                out_list_count->typed_data()});
+                out_left_out->typed_data(), out_list_count->typed_data()});
   });
 }
 
@@ -244,13 +272,14 @@ ffi::Error Backward(Executor executor, F32 means2d, F32 conics, F32 colors, F32 
                     F32 transmittances, F32 v_picture, F32 v_transmittances, F32Result v_means2d, F32Result v_conics,
                     F32Result v_colors, F32Result v_opacities, F32Result v_absgrads, WorkspaceResult workspace,
                     int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                    int64_t max_contributors, int64_t max_intersections, double alpha_gradient_max) {
+                    int64_t max_contributors, int64_t max_intersections, bool boxes, int64_t max_list_entries,
+                    double alpha_gradient_max) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(v_means2d->dimensions(), 2), picture.dimensions(), tile_size,
                     {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors, alpha_gradient_max},
                     means2d, conics, colors, opacities, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
-                    max_intersections);
+                    {boxes, max_intersections, max_list_entries});
     const bool absgrad = v_absgrads->element_count() > 0;
     RunBackward(executor, in, Cotangents(in, picture, transmittances, v_picture, v_transmittances),
                 {v_means2d->typed_data(), v_conics->typed_data(), v_colors->typed_data(), v_opacities->typed_data(),
@@ -300,9 +329,10 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_forward, jaxsplat::Forward,
                       .Ret<F32>()
                       .Ret<S32>()
                       .Ret<S32>()
+                      .Ret<S32>()
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
-                      .Attr<int64_t>("max_intersections")
+                      .JAXSPLAT_LISTS()
                       .Attr<bool>("keep"));
 JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                   JAXSPLAT_OPERANDS()
@@ -317,8 +347,11 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_3d_backward, jaxsplat::Backward,
                       .Ret<F32>()
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
-                      .Attr<int64_t>("max_intersections")
+                      .JAXSPLAT_LISTS()
                       .Attr<double>("alpha_gradient_max"));
+#if !defined(JAXSPLAT_CUDA)
+JAXSPLAT_HANDLER(jaxsplat_trace_contributors, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
+#endif
 JAXSPLAT_HANDLER(jaxsplat_intersect_tiles, jaxsplat::Intersect,
                  ffi::Ffi::Bind()
                      .Ctx<jaxsplat::Executor>()

@@ -7,7 +7,9 @@
 #if defined(JAXSPLAT_CUDA)
 #include "cuda/rasterize_gaussians_3d.h"
 #else
+#include "cpu/kept_images.h"
 #include "cpu/rasterize_gaussians_3d.h"
+#include "ffi/contributors.h"
 #endif
 
 namespace jaxsplat {
@@ -21,11 +23,11 @@ struct Inputs {
   Operand<int32_t> radii, ids, offsets, counts;
   Operand<bool> masks;
   bool hits, given_lists;
-  int64_t most_entries;
+  ListRule list_rule;
 
   Inputs(const Images& result_images, int64_t tile_size, bool hits, F32 means_, F32 quats_, F32 scales_, F32 opacities_,
          F32 colors_, F32 normals_, F32 rays_, F32 means2d_, F32 conics_, F32 depths_, F32 limits_, S32 radii_,
-         Flags masks_, S32 gaussian_ids, S32 tile_offsets, S32 count, int64_t max_intersections)
+         Flags masks_, S32 gaussian_ids, S32 tile_offsets, S32 count, const ListRule& lists)
       : images(result_images),
         means("means", means_.typed_data(), means_.dimensions(), 2, images),
         quats("quats", quats_.typed_data(), quats_.dimensions(), 2, images),
@@ -44,7 +46,12 @@ struct Inputs {
         counts("count", count.typed_data(), count.dimensions(), 0, images),
         masks("masks", masks_.typed_data(), masks_.dimensions(), 2, images),
         hits(hits),
-        most_entries(max_intersections) {
+        list_rule(lists) {
+#if defined(JAXSPLAT_CUDA)
+    if (lists.boxes || lists.most_per_tile > 0) {
+      throw std::invalid_argument("tile_assignment=\"box\" and max_list_entries have no kernels for CUDA devices");
+    }
+#endif
     const int64_t n = means.dim(0), height = rays.dim(0), width = rays.dim(1);
     grid = {width, height, tile_size};
     given_lists = offsets.dim(0) > 0;
@@ -120,14 +127,16 @@ cuda::SplatBatch Batch(const Inputs& in) {
     batch.depths = BatchOf(in.depths, in.images);
     batch.radii = BatchOf(in.radii, in.images);
     if (in.limits.size() > 0) batch.depth_limits = BatchOf(in.limits, in.images);
-    batch.most_entries = in.most_entries;
+    batch.most_entries = in.list_rule.most_entries;
   }
   return batch;
 }
 
-void RunForward(Executor& executor, const Inputs& in, const BlendRule& blend, const Picture& pictures) {
+// The backward pass makes its lists again: what one call leaves on the device is XLA's when it returns.
+void RunForward(Executor& executor, const Inputs& in, const BlendRule& blend, bool, const Picture& pictures) {
   cuda::RasterizeForward(executor, in.grid, blend, Batch(in), {BatchOf(in.masks, in.images), in.masks.size()},
                          pictures);
+  executor.Fill(pictures.left_out, 0, in.images.count());
   executor.Finish();
 }
 
@@ -165,7 +174,7 @@ Splats2d Splats(const Inputs& in, int64_t image, const WorldSplats* world) {
     s.conics = in.conics.At(image);
     s.depths = in.depths.At(image);
     s.radii = in.radii.At(image);
-    s.most_entries = in.most_entries;
+    s.list_rule = in.list_rule;
     if (in.limits.size() > 0) s.depth_limits = in.limits.At(image);
   }
   return s;
@@ -173,14 +182,15 @@ Splats2d Splats(const Inputs& in, int64_t image, const WorldSplats* world) {
 
 TileMask Mask(const Inputs& in, int64_t image) { return {in.masks.At(image), in.masks.size()}; }
 
-void RunForward(Executor& executor, const Inputs& in, const BlendRule& blend, const Picture& pictures) {
+void RunForward(Executor& executor, const Inputs& in, const BlendRule& blend, bool keep, const Picture& pictures) {
   ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
     const WorldSplats world = World(in, image);
     const int64_t pixel = image * in.pixels();
-    RasterizeForward(
-        inner, in.grid, blend, Splats(in, image, &world), Mask(in, image), false,
-        {pictures.colors + pixel * in.colors.dim(1), pictures.transmittances + pixel, pictures.last_ids + pixel,
-         in.hits ? pictures.hits + pixel * kHitChannels : nullptr, pictures.list_count + image});
+    RasterizeForward(inner, in.grid, blend, Splats(in, image, &world), Mask(in, image),
+                     keep && in.images.count() <= kMostKeptImages,
+                     {pictures.colors + pixel * in.colors.dim(1), pictures.transmittances + pixel,
+                      pictures.last_ids + pixel, in.hits ? pictures.hits + pixel * kHitChannels : nullptr,
+                      pictures.left_out + image, pictures.list_count + image});
   });
 }
 
@@ -195,10 +205,31 @@ void RunBackward(Executor& executor, const Inputs& in, const BlendRule& blend, c
                                  in.hits ? all.normals + s * 3 : nullptr,
                                  all.rays != nullptr ? all.rays + image * in.pixels() * 6 : nullptr};
     RasterizeBackward(
-        inner, in.grid, blend, Splats(in, image, &world), Mask(in, image), false,
+        inner, in.grid, blend, Splats(in, image, &world), Mask(in, image), in.images.count() <= kMostKeptImages,
         {v.colors.At(image), v.transmittances.At(image), v.v_colors.At(image), v.v_transmittances.At(image),
          in.hits ? v.hits.At(image) : nullptr, in.hits ? v.v_hits.At(image) : nullptr},
         {nullptr, nullptr, result.colors + s * channels, result.opacities + s, nullptr, &gradient});
+  });
+}
+
+ffi::Error Trace(Executor executor, F32 means, F32 quats, F32 scales, F32 opacities, F32 colors, F32 normals, F32 rays,
+                 F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
+                 S32 tile_offsets, S32 count, S32Result counts, S32Result ids, F32Result alphas,
+                 F32Result transmittances, F32Result splat_weights, S32Result splat_counts, int64_t tile_size,
+                 double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
+                 int64_t max_contributors, int64_t max_intersections, bool boxes, int64_t max_list_entries,
+                 bool by_weight) {
+  return Guard([&] {
+    ContributorResults results{counts, ids, alphas, transmittances, splat_weights, splat_counts};
+    const Inputs in(results.images(), tile_size, false, means, quats, scales, opacities, colors, normals, rays, means2d,
+                    conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
+                    {boxes, max_intersections, max_list_entries});
+    const BlendRule blend{alpha_max, alpha_min, transmittance_min, blend_last, max_contributors};
+    ForEachImage(executor, in.images.count(), [&](Pool* inner, int64_t image) {
+      const WorldSplats world = World(in, image);
+      TraceContributors(inner, in.grid, blend, Splats(in, image, &world), Mask(in, image),
+                        results.At(image, by_weight));
+    });
   });
 }
 
@@ -207,17 +238,18 @@ void RunBackward(Executor& executor, const Inputs& in, const BlendRule& blend, c
 ffi::Error Forward(Executor executor, F32 means, F32 quats, F32 scales, F32 opacities, F32 colors, F32 normals,
                    F32 rays, F32 means2d, F32 conics, F32 depths, F32 limits, S32 radii, Flags masks, S32 gaussian_ids,
                    S32 tile_offsets, S32 count, F32Result out_colors, F32Result out_transmittances,
-                   S32Result out_last_ids, S32Result out_list_count, F32Result out_hits, WorkspaceResult workspace,
-                   int64_t tile_size, double alpha_max, double alpha_min, double transmittance_min, bool blend_last,
-                   int64_t max_contributors, int64_t max_intersections, bool hits) {
+                   S32Result out_last_ids, S32Result out_left_out, S32Result out_list_count, F32Result out_hits,
+                   WorkspaceResult workspace, int64_t tile_size, double alpha_max, double alpha_min,
+                   double transmittance_min, bool blend_last, int64_t max_contributors, int64_t max_intersections,
+                   bool boxes, int64_t max_list_entries, bool hits, bool keep) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(out_colors->dimensions(), 3), tile_size, hits, means, quats, scales, opacities, colors,
                     normals, rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
-                    max_intersections);
-    RunForward(executor, in, {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors},
+                    {boxes, max_intersections, max_list_entries});
+    RunForward(executor, in, {alpha_max, alpha_min, transmittance_min, blend_last, max_contributors}, keep,
                {out_colors->typed_data(), out_transmittances->typed_data(), out_last_ids->typed_data(),
-                hits ? out_hits->typed_data() : nullptr, out_list_count->typed_data()});
+                hits ? out_hits->typed_data() : nullptr, out_left_out->typed_data(), out_list_count->typed_data()});
   });
 }
 
@@ -228,12 +260,12 @@ ffi::Error Backward(Executor executor, F32 means, F32 quats, F32 scales, F32 opa
                     F32Result v_opacities, F32Result v_colors, F32Result v_normals, F32Result v_rays,
                     WorkspaceResult workspace, int64_t tile_size, double alpha_max, double alpha_min,
                     double transmittance_min, bool blend_last, int64_t max_contributors, int64_t max_intersections,
-                    bool hits, double alpha_gradient_max) {
+                    bool boxes, int64_t max_list_entries, bool hits, double alpha_gradient_max) {
   return Guard([&] {
     UseOnly(executor, workspace);
     const Inputs in(Images(v_means->dimensions(), 2), tile_size, hits, means, quats, scales, opacities, colors, normals,
                     rays, means2d, conics, depths, limits, radii, masks, gaussian_ids, tile_offsets, count,
-                    max_intersections);
+                    {boxes, max_intersections, max_list_entries});
     const WorldGradient gradient{v_means->typed_data(), v_quats->typed_data(), v_scales->typed_data(),
                                  hits ? v_normals->typed_data() : nullptr,
                                  v_rays->element_count() > 0 ? v_rays->typed_data() : nullptr};
@@ -279,11 +311,13 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_forward, jaxsplat::Forward,
                       .Ret<F32>()
                       .Ret<S32>()
                       .Ret<S32>()
+                      .Ret<S32>()
                       .Ret<F32>()
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
-                      .Attr<int64_t>("max_intersections")
-                      .Attr<bool>("hits"));
+                      .JAXSPLAT_LISTS()
+                      .Attr<bool>("hits")
+                      .Attr<bool>("keep"));
 JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backward,
                   JAXSPLAT_OPERANDS()
                       .Arg<F32>()
@@ -301,6 +335,9 @@ JAXSPLAT_HANDLERS(jaxsplat_rasterize_gaussians_world_backward, jaxsplat::Backwar
                       .Ret<F32>()
                       .Ret<Bytes>()
                       .JAXSPLAT_BLEND()
-                      .Attr<int64_t>("max_intersections")
+                      .JAXSPLAT_LISTS()
                       .Attr<bool>("hits")
                       .Attr<double>("alpha_gradient_max"));
+#if !defined(JAXSPLAT_CUDA)
+JAXSPLAT_HANDLER(jaxsplat_trace_contributors_world, jaxsplat::Trace, JAXSPLAT_OPERANDS().JAXSPLAT_CONTRIBUTORS());
+#endif

@@ -42,6 +42,7 @@ struct Composited<true> : Composited<false> {
 };
 
 struct Step {
+  Vec before;    // transmittance in front of the splat
   Vec weight;    // what the splat's color is multiplied by: transmittance times alpha, 0 where it is not blended
   Mask blended;  // where it is blended, among the pixels where alpha > 0
   Mask alive;    // pixels that go on
@@ -55,6 +56,7 @@ JAXSPLAT_INLINE Step Composite(const Rule& rule, const Vec& alpha, Composited<kG
   const Mask hit = Vec(0.0f) < alpha;
   pixels->product = before * (Vec(1.0f) - alpha);
   Step step;
+  step.before = before;
   step.alive = minimum < pixels->product;
   step.blended = hit & step.alive;
   if constexpr (kGeneral) {

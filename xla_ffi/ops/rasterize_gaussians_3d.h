@@ -37,6 +37,13 @@ struct GivenLists {
   int64_t count = 0;                 // true number of intersections
 };
 
+// How lists are found.
+struct ListRule {
+  bool boxes;             // by the boxes mean +- radii, not by ellipses
+  int64_t most_entries;   // of all lists together: the farthest splats that do not fit are left out; 0: no limit
+  int64_t most_per_tile;  // of each list: so many are blended, the nearest; 0: no limit
+};
+
 struct Splats2d {
   int64_t size;            // N
   int64_t channels;        // D
@@ -47,7 +54,7 @@ struct Splats2d {
   const float* depths;     // [N], with given lists only used where there are limits
   const int32_t* radii;    // [N, 2], unused with given lists
   GivenLists lists;
-  int64_t most_entries;       // of lists that are found: the farthest splats that do not fit are left out; 0: no limit
+  ListRule list_rule;         // of lists that are found
   const float* depth_limits;  // [H, W] where what lies in front of each pixel ends, or null
   const WorldSplats* world;   // evaluated along rays, or null
 
@@ -64,12 +71,12 @@ struct TileMask {
 };
 
 struct Picture {
-  float* colors;          // [H, W, D], without background
-  float* transmittances;  // [H, W]
-  int32_t* last_ids;      // [H, W]
-  float* hits = nullptr;  // [H, W, kHitChannels] or null
-  // The number of entries that the tile lists have, or would have without a limit.
-  int32_t* list_count = nullptr;
+  float* colors;                  // [H, W, D], without background
+  float* transmittances;          // [H, W]
+  int32_t* last_ids;              // [H, W]
+  float* hits = nullptr;          // [H, W, kHitChannels] or null
+  int32_t* left_out = nullptr;    // number of entries that lie beyond ListRule::most_per_tile
+  int32_t* list_count = nullptr;  // number of entries that the tile lists have, or would have without a limit
 };
 
 struct PictureGradient {
