@@ -238,9 +238,8 @@ def _differentiate(
             )  # fmt: skip
             loss = losses.with_ssim(mse, ssim, ssim_weight=config.ssim_weight)
         assert output.info is not None
-        visible = jnp.sum(jnp.all(output.info.projected.radii > 0, -1), dtype=jnp.int32)
         kept = image if config.keep_image else None
-        return loss, FusedStepResult(loss, mse, ssim, kept, output.info.list_count[0], visible)
+        return loss, FusedStepResult(loss, mse, ssim, kept, output.info.list_count[0], output.info.visible_count[0])
 
     gradients, result = jax.grad(objective, has_aux=True)(state.splats)
     return gradients, result
