@@ -72,7 +72,7 @@ def floating(function: str, **arguments: Any) -> None:
             raise TypeError(f"{function}: {name} must hold floating-point numbers, got {_dtype_of(value)}.")
 
 
-def kind(function: str, expected: type, **arguments: Any) -> None:
+def kind(function: str, expected: Any, **arguments: Any) -> None:
     """Raises TypeError unless every given array is of the expected kind (for example `jnp.integer` or `jnp.bool_`)."""
     for name, value in arguments.items():
         if value is not None and not jnp.issubdtype(_dtype_of(value), expected):

@@ -59,7 +59,7 @@ def random_points(
     neighbors = _neighbors(viewmats)
     steps = np.log(_NEAREST * scale) + np.log(_FARTHEST / _NEAREST) * np.arange(_DEPTHS + 1) / _DEPTHS
     points, colors = [], []
-    for view, number in enumerate(np.bincount(rng.integers(views, size=count), minlength=views)):
+    for view, number in enumerate(np.bincount(rng.integers(views, size=count), minlength=views).tolist()):
         pixels = _pixels(rng, number, width, height, None if masks is None else masks[view])
         number = len(pixels)
         # Anywhere within the chosen step, so that the points do not lie on shells.

@@ -60,7 +60,7 @@ def histogram(values: np.ndarray, *, title: str, bounds: tuple[float, float] | N
     bars = "".join(
         f'<rect x="{_x(left, across):.1f}" y="{_y(count, up):.1f}" width="{width:.1f}" '
         f'height="{_y(0, up) - _y(count, up):.1f}" fill="{_COLOR}"/>'
-        for count, left in zip(counts, edges[:-1], strict=True)
+        for count, left in zip(counts.tolist(), edges[:-1], strict=True)
     )
     return _frame(title, bars, across, up)
 
