@@ -60,7 +60,8 @@ def test_rasterizer_calls_its_kernels_with_row_major_operands_and_the_blend_rule
     assert "mhlo.backend_config = {" in forward  # typed attributes
     assert re.search(r"operand_layouts = \[dense<\[1, 0\]> : tensor<2xindex>, dense<\[1, 0\]>", forward)
     assert re.search(
-        r"-> \(tensor<17x20x3xf32>, tensor<17x20xf32>, tensor<17x20xi32>, tensor<i32>, tensor<0xui8>\)", forward
+        r"-> \(tensor<17x20x3xf32>, tensor<17x20xf32>, tensor<17x20xi32>, tensor<i32>, tensor<i32>, tensor<0xui8>\)",
+        forward,
     )
     backward = call_of(text, "jaxsplat.v1.rasterize_gaussians_3d_backward")
     results = "tensor<7x2xf32>, tensor<7x3xf32>, tensor<7x3xf32>, tensor<7xf32>, tensor<7x2xf32>, tensor<0xui8>"
