@@ -47,7 +47,11 @@ def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
     if small:
         return
     arguments, depths = ray_scene(400, cameras=1)
-    yield "dense rays", RayScene({**arguments, "opacities": 0.05 * arguments["opacities"]}, depths, {"tile_size": 20})
+    # Every third lies as far behind the origin of the first ray.
+    means, origin = arguments["means"], arguments["rays"][:, :1, 0, :3]
+    behind = jnp.where(jnp.arange(means.shape[-2])[:, None] % 3 == 0, 2 * origin - means, means)
+    faint = {**arguments, "means": behind, "opacities": 0.05 * arguments["opacities"]}
+    yield "dense rays", RayScene(faint, depths, {"tile_size": 20})
     blind = {**arguments, "rays": arguments["rays"].at[:, 3:6, 5:9].set(0.0)}
     yield "bounded rays", RayScene(blind, depths, {"max_intersections": 903, "hits": True})
 
