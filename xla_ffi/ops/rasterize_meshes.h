@@ -2,7 +2,6 @@
 #ifndef JAXSPLAT_OPS_RASTERIZE_MESHES_H_
 #define JAXSPLAT_OPS_RASTERIZE_MESHES_H_
 
-#include <algorithm>
 #include <cstdint>
 
 namespace jaxsplat {
