@@ -42,7 +42,7 @@ def mesh_scenes(small: bool) -> Iterator[tuple[str, MeshScene]]:
     if small:
         return
     packed = {"first_faces": jnp.array([0, 12, 12]), "face_counts": jnp.array([12, 0, 28])}
-    for count in (1, 2, 8):
+    for count in (1, 8):
         yield f"packed meshes, {count}", MeshScene(sparse, {**size, **packed, "faces_per_pixel": count, "bin_size": 20})
     pairs = jnp.arange(40) ^ 1
     halves = {"clipped_faces_neighbor_idx": pairs, "near_plane": 2.5, "far_plane": 5.0, "cull_backfaces": True}
