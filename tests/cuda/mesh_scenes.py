@@ -34,7 +34,8 @@ def mesh_scenes(small: bool) -> Iterator[tuple[str, MeshScene]]:
     tiny = {"width": 21, "height": 13}
     soft = {"blur_radius": 4.0, "clip_barycentric_coords": True}
     sparse = jnp.asarray(soup(40, **size, size=6), jnp.float32)
-    dense = jnp.asarray(soup(190, **tiny, size=9), jnp.float32)
+    dense = jnp.asarray(soup(150, **tiny, size=9), jnp.float32)
+    dense = jnp.concatenate([dense, dense[:40]])  # some are equally deep
     yield "mesh", MeshScene(sparse, {**size, **soft, "faces_per_pixel": 3})
     yield "dense mesh", MeshScene(dense, {**tiny, "faces_per_pixel": 20})
     small_faces = jnp.asarray(soup(90, **tiny, size=1.0), jnp.float32)

@@ -116,6 +116,7 @@ FAULTS = (
     Fault("meshes: lanes beyond the warp are added", SLOTS, " && lane + step < kWarp;", ";"),
     Fault("meshes: faces of two warps lose the second", SLOTS, "lane; warp * kWarp < end; warp",
           "lane; warp * kWarp < begin + 1; warp"),
+    Fault("meshes: slots of another pass are forgotten", SLOTS, "+= values[0];", "= values[0];"),
     Fault("meshes: gradients are not cleared", SLOTS, "  device.Fill(v_face_verts, 0, batch.images * gradient);\n", ""),
     Fault("silhouettes: gradients of other faces are not cleared", SILHOUETTES,
           "  device.Fill(v_face_verts, 0, meshes.images * meshes.given * 9);\n", ""),
@@ -128,6 +129,10 @@ FAULTS = (
     Fault("silhouettes: parts of a tile share their slots", SILHOUETTES, "* a.Parts() + me.part;", "* a.Parts();"),
     Fault("silhouettes: warp sum in a divergent branch", SILHOUETTES,
           "if (!__any_sync(kAllLanes, found.hit.v)) return;", "if (!found.hit.v) return;"),
+    Fault("some at a time: counts land with the first images", "rasterize_gaussians_3d.cu",
+          "counts[chunk.first + i] =", "counts[i] ="),
+    Fault("some at a time: lists of the first images serve all", LISTS,
+          "batch.axes.Split(extents.chunk.first + row / batch.size), row,", "batch.axes.Split(row / batch.size), row,"),
     Fault("lists: damage is not cleared", LISTS, "  device.Fill(damage, 0xff, 1);\n", ""),
     Fault("host reads before the stream is done", "device.h",
           '    Check(cudaStreamSynchronize(stream_), "read");\n', ""),
@@ -141,6 +146,7 @@ MODES = (
     ("plain", "", {"EMULATOR_ORDER": "2"}),
     ("races", "small", {"EMULATOR_ORDER": "2", "EMULATOR_PREEMPT": "50"}),
     ("sanitized", "", {}),
+    ("few at a time", "", {}),
 )
 
 

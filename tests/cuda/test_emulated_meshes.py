@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import _ffi, rasterize_meshes, rasterize_silhouettes
+from jaxsplat import rasterize_meshes, rasterize_silhouettes
 from tests.cuda import emulated, mesh_scenes, scenes
 from tests.meshes import GOLDEN, soup
 from tests.rasterize import test_meshes as meshes
@@ -116,32 +116,6 @@ def test_gradients_under_vmap_are_those_of_each_image(everywhere):
             # Where a warp begins among the slots of an image changes the rounding of its sums.
             alone = jax.grad(loss)(verts[image], near[image])
             assert np.linalg.norm(mapped[image] - alone) <= SINGLE * np.linalg.norm(alone)
-
-
-def slots_of(count, face):
-    """Operands of the backward pass for pictures of one row, in which few pixels see a face."""
-    rng = np.random.default_rng(0)
-    ids = np.full((1, 1, count, 1), -1, np.int32)
-    ids[0, 0, [0, 1, count // 2, -2, -1], 0] = face
-    table = soup(4, width=8, height=8).reshape(4, 9)
-    shape = ids.shape
-    floats = (rng.normal(size=shape), np.linspace(0, 8, count), np.ones(1), rng.normal(size=shape),
-              rng.normal(size=(*shape, 3)), rng.normal(size=shape))  # fmt: skip
-    dists, xs, ys, *cotangents = (jnp.asarray(x, jnp.float32) for x in floats)
-    return [jnp.asarray(table, jnp.float32), jnp.asarray(ids), dists, xs, ys, *cotangents]
-
-
-def test_more_slots_than_are_sorted_at_once_are_all_summed():
-    operands = slots_of((1 << 21) + 3, [1, 2, 2, 0, 2])
-    call = functools.partial(
-        _ffi.call, "rasterize_meshes_backward", operands, (2, 4, 4, 1, 1, 4, 5, 4), [((4, 9), jnp.float32)],
-        perspective_correct=True, clip_barycentric_coords=False,
-    )  # fmt: skip
-    (want,) = call()
-    with emulated.emulated():
-        (got,) = call()
-    assert np.abs(np.asarray(want)[:3]).max(1).min() > 0 and not np.any(got[3])
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_device_without_memory_for_the_lists_raises_the_error_of_jax(everywhere, monkeypatch):

@@ -12,8 +12,6 @@ namespace {
 using namespace JAXSPLAT_ISA;
 
 constexpr int kCornerValues = 9;
-// Slots that are worked on together.
-constexpr int64_t kSlotsInFlight = int64_t{1} << 21;
 
 // Slots [first, first + size) of a chunk of images.
 struct SlotRange {
