@@ -24,8 +24,12 @@ struct PixelScale {
 
 namespace JAXSPLAT_ISA {
 
-JAXSPLAT_INLINE double Clamp(double a, double low, double high) { return a < low ? low : a > high ? high : a; }
-JAXSPLAT_INLINE float Clamp(float a, float low, float high) { return Max(low, Min(a, high)); }
+// Two selects, no branches.
+template <class T>
+JAXSPLAT_INLINE T Clamp(T a, T low, T high) {
+  a = a < high ? a : high;
+  return low < a ? a : low;
+}
 
 // Of pixels whose centres are evenly spaced, ascending or descending.
 JAXSPLAT_INLINE PixelScale ScaleOf(const ImageGrid& grid, const float* xs, const float* ys) {
