@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d, rasterize_gaussians_world
 from tests.cuda import emulated
+from tests.cuda.mesh_scenes import MeshScene, mesh_results, mesh_scenes
 from tests.rays import anywhere, ray_scene
 from tests.splats2d import random_splats
 from tests.tolerances import GRADIENT, PICTURE
@@ -112,8 +113,10 @@ def ray_results(scene: RayScene) -> dict[str, jax.Array]:
     return {**picture, **{f"gradient to {name}": x for name, x in gradients.items()}}
 
 
-def results(scene: Scene | RayScene) -> dict[str, jax.Array]:
+def results(scene: Scene | RayScene | MeshScene) -> dict[str, jax.Array]:
     """Lists, picture and gradients of a scene."""
+    if isinstance(scene, MeshScene):
+        return mesh_results(scene)
     if isinstance(scene, RayScene):
         return ray_results(scene)
     s = scene.splats
@@ -155,7 +158,7 @@ def differences(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> list[s
 def compare(on_device: Callable[[], AbstractContextManager[Any]], small: bool) -> list[str]:
     """Renders all scenes on the CPU, and under `on_device`. Returns what went wrong."""
     wrong = []
-    for name, scene in (*scenes(small), *ray_scenes(small)):
+    for name, scene in (*scenes(small), *ray_scenes(small), *mesh_scenes(small)):
         with jax.default_device(jax.devices("cpu")[0]):
             want = jax.block_until_ready(results(scene))
         try:

@@ -271,8 +271,11 @@ struct Vec {
   Native::F v;
 
   Vec() = default;
+#if defined(JAXSPLAT_DEVICE)
+  // By value: the address of a constant is one of the host.
+  JAXSPLAT_INLINE explicit Vec(float a) : v(a) {}
+#else
   JAXSPLAT_INLINE explicit Vec(const Native::F& a) : v(a) {}
-#if !defined(JAXSPLAT_DEVICE)  // where it would be the constructor above
   JAXSPLAT_INLINE explicit Vec(float a) : v(Native::Set(a)) {}
 #endif
   JAXSPLAT_INLINE Vec(const Vec& other) : v(other.v) {}
