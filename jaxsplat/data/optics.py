@@ -95,10 +95,11 @@ def _project(points: jax.Array, K: jax.Array, lens: Lens) -> tuple[jax.Array, ..
 @jax.jit
 def _cast(pixels: jax.Array, K: jax.Array, lens: Lens) -> tuple[jax.Array, ...]:
     camera = _camera(lens)
-    _, direction = camera.ray(*pixels.T, split(K))
-    depth = camera.depth(*direction)
+    u, v = pixels.T
+    _, (dx, dy, dz) = camera.ray(u, v, split(K))
+    depth = camera.depth(dx, dy, dz)
     there = depth > 0
-    return tuple(jnp.where(there, part / jnp.where(there, depth, 1), 0) for part in direction)
+    return tuple(jnp.where(there, part / jnp.where(there, depth, 1), 0) for part in (dx, dy, dz))
 
 
 def _camera(lens: Lens) -> DistortedCamera:

@@ -54,8 +54,8 @@ class Train:
     """What transparency means: the background shows through (blend), or the pixel does not count (mask)."""
     memory: float = DEFAULT_MEMORY / 2**30
     """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
-    undistort: bool = True
-    """Remove lens distortion from the photographs; otherwise splats are projected through the lens."""
+    undistort: bool = False
+    """Remove lens distortion from the photographs, instead of projecting splats through the lens."""
     resume: bool = False
     """Go on from the checkpoint in the folder of results, with the same settings."""
     overwrite: bool = False
@@ -182,7 +182,7 @@ class Eval:
             downscale=_first(self.downscale, trained.get("downscale"), 1),
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
-            undistort=_first(trained.get("undistort"), True),
+            undistort=_first(trained.get("undistort"), False),
         )
         if self.capture is None and (ply.parent / CAMERAS).is_file():
             capture = with_cameras(capture, ply.parent / CAMERAS)
