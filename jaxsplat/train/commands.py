@@ -17,7 +17,7 @@ from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
 from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
-from jaxsplat.io.commands import Convert, Export, Info
+from jaxsplat.io.commands import Convert, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.sog import META
@@ -29,6 +29,7 @@ from jaxsplat.strategy import MCMC, Default, Fixed
 from jaxsplat.train.cameras import aligned_capture, with_cameras
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.evaluate import aligned_note, as_json, evaluate, picture_name, save_pictures
+from jaxsplat.train.export import Export
 from jaxsplat.train.path import Flight, camera_path
 from jaxsplat.train.render import make_renderer
 from jaxsplat.train.run import CAMERAS, METRICS, PICTURES, SPLATS, Existing, saved_settings, train_capture
