@@ -59,7 +59,7 @@ def train_capture(
     downscale: int = 1,
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
-    undistort: bool = True,
+    undistort: bool = False,
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
@@ -77,7 +77,7 @@ def train_capture(
       downscale: integer factor by which the photographs are shrunk.
       alpha: what their transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept. The result does not depend on it.
-      undistort: remove lens distortion from the photographs; otherwise splats are projected through the lens.
+      undistort: remove lens distortion from the photographs, instead of projecting splats through the lens.
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.

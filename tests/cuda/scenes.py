@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d, rasterize_gaussians_world
+from jaxsplat.types import Projected
 from tests.cuda import emulated
 from tests.cuda.mesh_scenes import MeshScene, mesh_results, mesh_scenes
 from tests.rays import anywhere, ray_scene
@@ -35,26 +36,32 @@ class Scene(NamedTuple):
 
 
 class RayScene(NamedTuple):
-    """Arguments of the rasterizer along rays, depths of the splats, and its settings."""
+    """Arguments of the rasterizer along rays, bounds of the splats, and settings."""
 
     arguments: dict[str, jax.Array]
-    depths: jax.Array
+    extents: Projected
     settings: dict[str, Any]
 
 
 def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
     """Those along rays: sparse and dense, from one point and from many."""
-    yield "rays", RayScene(*ray_scene(50, cameras=1, channels=18, moving=True), {"hits": True})
+    arguments, depths = ray_scene(50, cameras=1, channels=18, moving=True)
+    yield "rays", RayScene(arguments, anywhere(depths), {"hits": True})
     if small:
         return
+    # Seen in a few blocks of pixels alone: the other lanes of a warp evaluate nothing.
+    centres = jnp.asarray(np.random.default_rng(1).uniform(0, 20, (*depths.shape, 2)), jnp.float32)
+    bounds = anywhere(depths)
+    few = bounds._replace(means2d=centres, conics=jnp.broadcast_to(jnp.array([0.8, 0.2, 1.2]), bounds.conics.shape))
+    yield "outlined rays", RayScene(arguments, few, {"hits": True})
     arguments, depths = ray_scene(400, cameras=1)
     # Every third lies as far behind the origin of the first ray.
     means, origin = arguments["means"], arguments["rays"][:, :1, 0, :3]
     behind = jnp.where(jnp.arange(means.shape[-2])[:, None] % 3 == 0, 2 * origin - means, means)
     faint = {**arguments, "means": behind, "opacities": 0.05 * arguments["opacities"]}
-    yield "dense rays", RayScene(faint, depths, {"tile_size": 20})
+    yield "dense rays", RayScene(faint, anywhere(depths), {"tile_size": 20})
     blind = {**arguments, "rays": arguments["rays"].at[:, 3:6, 5:9].set(0.0)}
-    yield "bounded rays", RayScene(blind, depths, {"max_intersections": 903, "hits": True})
+    yield "bounded rays", RayScene(blind, anywhere(depths), {"max_intersections": 903, "hits": True})
 
 
 def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
@@ -98,11 +105,10 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
 
 def ray_results(scene: RayScene) -> dict[str, jax.Array]:
     """Picture and gradients of a scene along rays."""
-    extents = anywhere(scene.depths)
 
     def loss(arguments: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
         output, rng = (
-            rasterize_gaussians_world(**arguments, extents=extents, **scene.settings),
+            rasterize_gaussians_world(**arguments, extents=scene.extents, **scene.settings),
             np.random.default_rng(3),
         )
         floats = [x for x in output if x is not None and x.dtype == jnp.float32]

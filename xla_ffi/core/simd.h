@@ -270,7 +270,11 @@ struct Mask {
 struct Vec {
   Native::F v;
 
+#if defined(JAXSPLAT_POISON)  // in tests, so that what was never set shows
+  JAXSPLAT_INLINE Vec() : v(NAN) {}
+#else
   Vec() = default;
+#endif
 #if defined(JAXSPLAT_DEVICE)
   // By value: the address of a constant is one of the host.
   JAXSPLAT_INLINE explicit Vec(float a) : v(a) {}
