@@ -56,6 +56,8 @@ class Train:
     """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
     undistort: bool = True
     """Remove lens distortion from the photographs; otherwise splats are projected through the lens."""
+    held_out: tuple[str, ...] = ()
+    """Names of the photographs to evaluate on; by default what the files say, or every eighth."""
     resume: bool = False
     """Go on from the checkpoint in the folder of results, with the same settings."""
     overwrite: bool = False
@@ -94,6 +96,7 @@ class Train:
                 alpha=self.alpha,
                 memory=int(self.memory * 2**30),
                 undistort=self.undistort,
+                held_out=self.held_out,
                 existing=existing,
                 checkpoint_every=self.checkpoint_every,
                 watcher=watcher,
@@ -183,6 +186,7 @@ class Eval:
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
             undistort=_first(trained.get("undistort"), True),
+            held_out=_first(trained.get("held_out"), ()) if self.capture is None else (),
         )
         if self.capture is None and (ply.parent / CAMERAS).is_file():
             capture = with_cameras(capture, ply.parent / CAMERAS)
