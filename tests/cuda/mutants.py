@@ -89,6 +89,10 @@ FAULTS = (
           "if (!kHits || a.first_channel > 0 || !me.inside) return;", "if (!kHits || !me.inside) return;"),
     Fault("rays: lanes without a hit are summed", BACKWARD, "if (!P::kRays || hit.v) {", "{"),
     Fault("rays: what cannot be drawn is drawn", LISTS, "if (!space.drawn) return false;\n", ""),
+    Fault("some at a time: counts land with the first images", "rasterize_gaussians_3d.cu",
+          "counts[chunk.first + i] =", "counts[i] ="),
+    Fault("some at a time: lists of the first images serve all", LISTS,
+          "batch.axes.Split(extents.chunk.first + row / batch.size), row,", "batch.axes.Split(row / batch.size), row,"),
     Fault("lists: damage is not cleared", LISTS, "  device.Fill(damage, 0xff, 1);\n", ""),
     Fault("host reads before the stream is done", "device.h",
           '    Check(cudaStreamSynchronize(stream_), "read");\n', ""),
@@ -102,6 +106,7 @@ MODES = (
     ("plain", "", {"EMULATOR_ORDER": "2"}),
     ("races", "small", {"EMULATOR_ORDER": "2", "EMULATOR_PREEMPT": "50"}),
     ("sanitized", "", {}),
+    ("few at a time", "", {}),
 )
 
 

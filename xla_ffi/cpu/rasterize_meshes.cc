@@ -260,6 +260,9 @@ void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
   Scratch scratch;
   auto* const faces = scratch.Take<int32_t>(band_rows * row_slots);
   auto* const gradients = scratch.Take<float>(band_rows * row_slots * 9);
+  // The horizontal centre of each slot's pixel.
+  auto* const slot_xs = scratch.Take<float>(row_slots);
+  for (int64_t i = 0; i < row_slots; ++i) slot_xs[i] = job.xs[i / job.rule.faces_per_pixel];
   int64_t counts[kChunksOfBand];
   // Each part sums its own range of faces. The ranges leave no trace in the result.
   const int64_t parts = pool != nullptr ? std::min<int64_t>(pool->NumThreads(), 16) : 1;
@@ -268,7 +271,7 @@ void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
     const Chunks chunks(rows, std::max<int64_t>(kGrain / row_slots, 1), kChunksOfBand);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
       const int64_t at = chunks.begin(chunk) * row_slots;
-      counts[chunk] = BestKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
+      counts[chunk] = BestKernels().differentiate(job, slot_xs, first + chunks.begin(chunk), first + chunks.end(chunk),
                                                   faces + at, gradients + at * 9);
     });
     ParallelFor(pool, parts, [&](int64_t part) {
