@@ -53,7 +53,8 @@ def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
     centres = jnp.asarray(np.random.default_rng(1).uniform(0, 20, (*depths.shape, 2)), jnp.float32)
     bounds = anywhere(depths)
     few = bounds._replace(means2d=centres, conics=jnp.broadcast_to(jnp.array([0.8, 0.2, 1.2]), bounds.conics.shape))
-    yield "outlined rays", RayScene(arguments, few, {"hits": True})
+    flat = {**arguments, "scales": arguments["scales"].at[:, 3].set(0), "quats": arguments["quats"].at[:, 5].set(0)}
+    yield "outlined rays", RayScene(flat, few, {"hits": True})
     arguments, depths = ray_scene(400, cameras=1)
     # Every third lies as far behind the origin of the first ray.
     means, origin = arguments["means"], arguments["rays"][:, :1, 0, :3]
