@@ -96,7 +96,6 @@ FAULTS = (
           "    __syncthreads();\n    for (int i = 0; i < n; ++i) see(i);", "    for (int i = 0; i < n; ++i) see(i);"),
     Fault("meshes: no barrier before the next loads", FACES,
           "    __syncthreads();  // behind the last use of the batch before\n", ""),
-    Fault("meshes: threads without a pixel see faces", FACES, "    if (!inside) x = -1;  // in no box\n", ""),
     Fault("meshes: boxes end one column early", FACES, "me.x > face.box.x1", "me.x >= face.box.x1"),
     Fault("meshes: last batch is left out", FACES, "start < end; start += kSize",
           "start + kSize <= end; start += kSize"),
