@@ -134,6 +134,10 @@ def blend(function: str, rule: Blend) -> None:
         raise ValueError(f"{function}: blend.transmittance_min must lie in [0, 1), got {rule.transmittance_min}.")
     if not rule.alpha_gradient_max > 0:
         raise ValueError(f"{function}: blend.alpha_gradient_max must be above 0, got {rule.alpha_gradient_max}.")
+    if not 0 <= rule.compensation_min <= 1:
+        raise ValueError(f"{function}: blend.compensation_min must lie in [0, 1], got {rule.compensation_min}.")
+    if not rule.tile_sigmas >= 0:
+        raise ValueError(f"{function}: blend.tile_sigmas must be at least 0, got {rule.tile_sigmas}.")
     if rule.max_contributors < 0:
         raise ValueError(f"{function}: blend.max_contributors must be at least 0, got {rule.max_contributors}.")
 

@@ -21,6 +21,9 @@ ALPHA_MAX_OPEN = 0.9999
 TRANSMITTANCE_MIN = 1e-4
 """A pixel ends when its transmittance would reach this: (1 - ALPHA_MAX)^2, two opaque splats."""
 
+INRIA_SIGMAS = 3.0
+"""Radius of the original program, which ends opaque splats at alpha 0.011."""
+
 COMPENSATION_MIN = 0.005
 """Floor of the anti-aliasing compensation, so that a very thin splat keeps a gradient."""
 

@@ -50,7 +50,7 @@ class FusedConfig:
       near_plane: smallest visible depth, in world units.
       blend: the blend rule.
       evaluate: "ray" or "ellipse", as in `rasterization`.
-      projection: "ewa" or "unscented", as in `rasterization`.
+      projection: "ewa", "unscented" or None, as in `rasterization`.
       camera_model: where the camera has no lens.
       keep_image: whether the picture is a part of the result.
       backend: renderer.
@@ -73,7 +73,7 @@ class FusedConfig:
     near_plane: float = _constants.NEAR
     blend: Blend = dataclasses.field(default_factory=Blend.rlx)
     evaluate: Evaluate = "ray"
-    projection: Projection = "ewa"
+    projection: Projection | None = None
     camera_model: CameraModel = "pinhole"
     keep_image: bool = False
     backend: Backend = "auto"

@@ -42,10 +42,12 @@ class _Similarity(NamedTuple):
 
     window: _Weights
     c2: float = SSIM_C2
+    renormalized: bool = False
 
 
 Difference = Literal["l1", "mse", "huber"]
 Window = Literal["gaussian", "uniform"]
+Border = Literal["zeros", "renormalize"]
 
 
 def _checked(
@@ -170,6 +172,7 @@ def ssim(
     valid: bool = False,
     window: Window = "gaussian",
     c2: float = SSIM_C2,
+    border: Border = "zeros",
     masks: jax.Array | None = None,
 ) -> jax.Array:
     """Structural similarity (Wang et al. 2004) with the field's window: 11x11 Gaussian of sigma 1.5, values in 0..1.
@@ -180,6 +183,7 @@ def ssim(
       valid: average only where the window lies inside the picture, instead of padding with zeros.
       window: "gaussian", or "uniform": 121 equal weights.
       c2: above zero, of variances; the larger, the less a faint texture counts.
+      border: "zeros" lie outside the picture; or "renormalize": the window is cut there, its rest weighs 1.
       masks: [..., H, W] weights of the pixels. Windows see both pictures as equal (black) where the weight is zero.
 
     Returns:
@@ -197,7 +201,9 @@ def ssim(
     _check.choice("ssim", "window", window, tuple(_WINDOWS))
     if not c2 > 0:
         raise ValueError(f"ssim: c2 must be above 0, got {c2}.")
-    similarity = _Similarity(_WINDOWS[window], float(c2))
+    _check.choice("ssim", "border", border, ("zeros", "renormalize"))
+    # Nothing of the window is outside where it counts.
+    similarity = _Similarity(_WINDOWS[window], float(c2), border == "renormalize" and not valid)
     height, width = images.shape[-3:-1]
     if valid and min(height, width) <= 2 * SSIM_RADIUS:
         raise ValueError(f"ssim: valid=True needs H and W above {2 * SSIM_RADIUS}, got H = {height}, W = {width}")
@@ -230,6 +236,7 @@ def photometric(
     valid: bool = False,
     window: Window = "gaussian",
     c2: float = SSIM_C2,
+    border: Border = "zeros",
     masks: jax.Array | None = None,
 ) -> jax.Array:
     """The loss of training: (1 - w) times a difference plus w times 1 - SSIM.
@@ -243,6 +250,7 @@ def photometric(
       valid: as in `ssim`.
       window: as in `ssim`.
       c2: as in `ssim`.
+      border: as in `ssim`.
       masks: [..., H, W] weights of the pixels; all alike when None.
 
     Returns:
@@ -263,7 +271,7 @@ def photometric(
         apart = (l1 if difference == "l1" else mse)(images, targets, masks=masks)
     if not ssim_weight:
         return apart
-    alike = ssim(images, targets, valid=valid, window=window, c2=c2, masks=masks)
+    alike = ssim(images, targets, valid=valid, window=window, c2=c2, border=border, masks=masks)
     return with_ssim(apart, alike, ssim_weight=ssim_weight)
 
 
@@ -277,13 +285,13 @@ def _weighted_ssim(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.A
     """Sum of the SSIM at every value of [..., H, W, D] times weights that broadcast against them."""
 
     def plain(x: jax.Array, y: jax.Array) -> jax.Array:
-        a1, a2, b1, b2 = _terms(kind, _moments(kind.window, x, y))
+        a1, a2, b1, b2 = _terms(kind, _moments(kind, x, y))
         return a1 * a2 / (b1 * b2)
 
     def native(x: jax.Array, y: jax.Array) -> jax.Array:
         return _native("ssim", kind, x, y)[0]
 
-    values = _ffi.by_platform(native, plain, x, y) if _ffi.takes(x, y) else plain(x, y)
+    values = _ffi.by_platform(native, plain, x, y) if not kind.renormalized and _ffi.takes(x, y) else plain(x, y)
     return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
@@ -293,7 +301,9 @@ def _weighted_ssim_fwd(kind: _Similarity, x: Any, y: Any, weights: Any) -> tuple
     x, y, weights = x.value, y.value, weights.value
     native = functools.partial(_native_gradient, kind)
     plain = functools.partial(_gradient, kind)
-    gradient = functools.partial(_ffi.by_platform, native, plain) if _ffi.takes(x, y) else plain
+    gradient = (
+        functools.partial(_ffi.by_platform, native, plain) if not kind.renormalized and _ffi.takes(x, y) else plain
+    )
     values, v_x = gradient(x, y, weights)
     v_y = gradient(y, x, weights)[1] if y_moves else None
     total = (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
@@ -332,8 +342,7 @@ def _gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array)
     Closed form by the raw moments E[x], E[xx], E[xy], then three blurs. Autodiff is 20 times slower.
     """
     cotangent = jnp.broadcast_to(weights, x.shape)
-    window = kind.window
-    moments = _moments(window, x, y)
+    moments = _moments(kind, x, y)
     mean_x, mean_y = moments[:2]
     a1, a2, b1, b2 = _terms(kind, moments)
     similarity = a1 * a2 / (b1 * b2)
@@ -341,22 +350,34 @@ def _gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array)
     v_xy = cotangent * 2.0 * a1 / (b1 * b2)
     v_mean = cotangent * 2.0 * (mean_y * a2 / (b1 * b2) - mean_x * similarity / b1)
     v_mean -= 2.0 * v_xx * mean_x + v_xy * mean_y
-    v_x = _blur(window, v_mean) + 2.0 * x * _blur(window, v_xx) + y * _blur(window, v_xy)
-    return similarity, v_x
+    # The transpose of an average: the window is symmetric, what lies outside had no part.
+    v_mean, v_xx, v_xy = (_blur(kind.window, v / _coverage(kind, v)) for v in (v_mean, v_xx, v_xy))
+    return similarity, v_mean + 2.0 * x * v_xx + y * v_xy
 
 
-_Moments = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-
-
-def _moments(window: _Weights, x: jax.Array, y: jax.Array) -> _Moments:
+def _moments(kind: _Similarity, x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
     """Local mean of each picture, variance of each, and covariance."""
-    mean_x, mean_y = _blur(window, x), _blur(window, y)
-    var_x = _blur(window, x * x) - mean_x * mean_x
-    var_y = _blur(window, y * y) - mean_y * mean_y
-    return mean_x, mean_y, var_x, var_y, _blur(window, x * y) - mean_x * mean_y
+
+    def average(values: jax.Array) -> jax.Array:
+        return _blur(kind.window, values) / _coverage(kind, values)
+
+    mean_x, mean_y = average(x), average(y)
+    var_x = average(x * x) - mean_x * mean_x
+    var_y = average(y * y) - mean_y * mean_y
+    return mean_x, mean_y, var_x, var_y, average(x * y) - mean_x * mean_y
 
 
-def _terms(kind: _Similarity, moments: _Moments) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _coverage(kind: _Similarity, images: jax.Array) -> Any:
+    """How much of the window lies inside the picture at each pixel, [1 ..., H, W, 1]; 1 where zeros count as well."""
+    if not kind.renormalized:
+        return 1.0
+    rows, columns = (
+        np.convolve(np.ones(size), kind.window, "full")[SSIM_RADIUS:][:size] for size in images.shape[-3:-1]
+    )
+    return _linalg.lift(jnp.asarray(rows[:, None, None] * columns[:, None], images.dtype), images.ndim)
+
+
+def _terms(kind: _Similarity, moments: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     mean_x, mean_y, var_x, var_y, covariance = moments
     return (
         2.0 * mean_x * mean_y + SSIM_C1,

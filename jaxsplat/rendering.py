@@ -57,7 +57,7 @@ def rasterization(
     render_mode: RenderMode = "RGB",
     antialiased: bool = False,
     camera_model: AnyCameraModel = "pinhole",
-    projection: Projection | Unscented = "ewa",
+    projection: Projection | Unscented | None = None,
     shutter: Shutter | None = None,
     evaluate: Evaluate = "ellipse",
     rays: jax.Array | None = None,
@@ -105,8 +105,9 @@ def rasterization(
       antialiased: multiply opacities by the compensation for `eps2d` (Yu et al. 2024, Mip-Splatting).
       camera_model: "pinhole", "ortho", "fisheye" (equidistant, what is in front), or a `Lens`.
       projection: "ewa", by a linearisation of the camera at each mean; or "unscented", by seven points of each splat,
-        `Unscented()` in full: more exact for wide splats and strong lenses.
-      shutter: how the lines are read out while the camera moves; needs the unscented projection.
+        `Unscented()` in full: more exact for wide splats and strong lenses. None: "unscented" with a shutter, else
+        "ewa"; along rays, bounds that lose no part of a splat in any camera (`project_outlines`).
+      shutter: how the lines are read out while the camera moves; not with "ewa".
       evaluate: "ellipse": on the screen, after the projection and the dilation by `eps2d`; "ray": in the world along
         each pixel's ray, exact for any camera; the projection then only says where and in which order a splat is seen.
         Depth is the distance along the ray, and `info.normals` come with the depth modes. `eps2d` only widens bounds;
@@ -168,7 +169,7 @@ def rasterization(
         _render, width=width, height=height, sh_degree=sh_degree, radius_clip=radius_clip, eps2d=eps2d,
         tile_size=tile_size, render_mode=render_mode, antialiased=antialiased, projection=projection,
         named=None if isinstance(camera_model, Lens) else camera_model, evaluate=evaluate, blend=blend,
-        lists={"tile_assignment": tile_assignment, **limits}, backend=backend,
+        lists={"tile_assignment": "box" if blend.tile_sigmas else tile_assignment, **limits}, backend=backend,
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
@@ -181,26 +182,27 @@ def rasterization(
 def _render(
     splats: dict[str, Any], cameras: dict[str, Any], *, width: int, height: int, sh_degree: int | None,
     radius_clip: Any, eps2d: Any, tile_size: int, render_mode: RenderMode, antialiased: bool,
-    named: CameraModel | None, projection: Projection | Unscented, evaluate: Evaluate, blend: Blend,
+    named: CameraModel | None, projection: Projection | Unscented | None, evaluate: Evaluate, blend: Blend,
     lists: dict[str, Any], backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
     opacities, colors = splats["opacities"], splats["colors"]
     along_rays = evaluate == "ray"
     camera_model = cameras["lens"] if named is None else named
-    if projection != "ewa":
-        transform = Unscented() if projection == "unscented" else projection
+    rule = {
+        "antialiased": antialiased, "compensation_min": blend.compensation_min, "tile_sigmas": blend.tile_sigmas,
+    }  # fmt: skip
+    if projection is None and along_rays:
+        project = functools.partial(project_outlines, camera_model=camera_model, shutter=cameras["shutter"])
+    elif projection == "ewa" or (projection is None and cameras["shutter"] is None):
         project = functools.partial(
-            project_unscented, shutter=cameras["shutter"], transform=transform, camera_model=camera_model,
-            antialiased=antialiased,
-        )  # fmt: skip
-    elif along_rays and camera_model == "pinhole":
-        project = project_outlines
+            project_gaussians, covars=splats["covars"], camera_model=camera_model, backend=backend, **rule
+        )
     else:
+        transform = projection if isinstance(projection, Unscented) else Unscented()
         project = functools.partial(
-            project_gaussians, covars=splats["covars"], camera_model=camera_model, antialiased=antialiased,
-            backend=backend,
-        )  # fmt: skip
+            project_unscented, shutter=cameras["shutter"], transform=transform, camera_model=camera_model, **rule
+        )
     projected = project(
         splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"], opacities=opacities,
         width=width, height=height, eps2d=eps2d, near_plane=cameras["near_plane"], far_plane=cameras["far_plane"],
@@ -224,8 +226,9 @@ def _render(
         rays = cameras["rays"]
         if rays is None:
             rays = camera_rays(
-                cameras["viewmats"], cameras["Ks"], width=width, height=height, camera_model=camera_model
-            )
+                cameras["viewmats"], cameras["Ks"], width=width, height=height, camera_model=camera_model,
+                shutter=cameras["shutter"],
+            )  # fmt: skip
         return _along_rays(
             splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
             backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend,
@@ -345,9 +348,9 @@ def _check_evaluate(evaluate: str, rays: Any, **ellipse_only: Any) -> None:
 
 
 def _check_projection(projection: Any, covars: Any, shutter: Shutter | None) -> None:
-    if not isinstance(projection, Unscented):
+    if projection is not None and not isinstance(projection, Unscented):
         _check.choice(_NAME, "projection", projection, ("ewa", "unscented"))
-    if projection != "ewa" and covars is not None:
+    if covars is not None and (shutter is not None or projection not in (None, "ewa")):
         raise ValueError(f"{_NAME}: the unscented projection needs quats and scales, got covars.")
     if projection == "ewa" and shutter is not None:
         raise ValueError(f'{_NAME}: shutter needs projection="unscented", got "ewa".')

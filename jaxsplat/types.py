@@ -113,6 +113,9 @@ class Blend:
       max_contributors: most splats blended at one pixel; 0 means no limit.
       alpha_gradient_max: in the backward pass, the gradient to the opacity of every splat at every pixel is clipped to
         plus or minus this; `inf` for exact gradients.
+      compensation_min: least factor on the opacity of antialiased splats.
+      tile_sigmas: splats on the screen are cut off at the tiles that a square touches, of half a side of this many
+        standard deviations of their longer axis, whatever the `tile_assignment`; 0 for no cut. Not along rays.
     """
 
     alpha_max: float = const.ALPHA_MAX
@@ -121,6 +124,8 @@ class Blend:
     blend_last: bool = False
     max_contributors: int = 0
     alpha_gradient_max: float = math.inf
+    compensation_min: float = const.COMPENSATION_MIN
+    tile_sigmas: float = 0.0
 
     @classmethod
     def gsplat(cls) -> Blend:
@@ -129,13 +134,13 @@ class Blend:
 
     @classmethod
     def gsplat_1_0(cls) -> Blend:
-        """The rule of gsplat 1.0, which clamps later."""
-        return cls(alpha_max=const.ALPHA_MAX_EARLY)
+        """The rule of gsplat 1.0, which clamps later, and compensates in full."""
+        return cls(alpha_max=const.ALPHA_MAX_EARLY, compensation_min=0.0)
 
     @classmethod
     def inria(cls) -> Blend:
-        """The rule of the original program (Kerbl et al. 2023), which also has a near plane of 0.2."""
-        return cls()
+        """The rule of the original program (Kerbl et al. 2023), with its radius; its near plane is at 0.2."""
+        return cls(tile_sigmas=const.INRIA_SIGMAS)
 
     @classmethod
     def rlx(

@@ -33,6 +33,18 @@ def test_eval_reproduces_the_figures_of_the_training(trained, tmp_path, capsys):
     assert (tmp_path / "pictures" / "images_008.png").is_file()
 
 
+def test_lenses_are_trained_through_unless_distortion_is_to_be_removed(tmp_path, capsys):
+    folder = write_capture(tmp_path / "c", k1=-0.2)
+    for option, said in (("--no-undistort", False), ("--undistort", True)):
+        out = tmp_path / option
+        arguments = ["train", str(folder), "--out", str(out), *SMALL, *([option] if said else [])]
+        assert main(arguments) == 0
+        assert ("Lens distortion removed" in capsys.readouterr().out) == said
+        assert main(["eval", str(out), "--out", str(tmp_path / "eval")]) == 0
+        views = [json.loads((path / "metrics.json").read_text())["views"] for path in (out, tmp_path / "eval")]
+        assert views[0] == views[1]
+
+
 def test_render_from_the_cameras_equals_the_pictures_of_the_training(trained, tmp_path):
     folder, out = trained
     arguments = ["render", str(out / "point_cloud.ply"), "--cameras", str(folder), "--out", str(tmp_path)]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxsplat.data import load_capture
-from jaxsplat.data.demo import make_demo_capture
+from jaxsplat.data import load_capture, raytrace
+from jaxsplat.data.demo import make_demo_capture, make_scene
 from jaxsplat.data.depths import grid_pixels
+from jaxsplat.data.optics import lens_of_view, pixel_rays
 from jaxsplat.io.files import InputError
 from jaxsplat.train import TrainConfig, prepare
 from tests.train.scenes import edit_transforms, write_capture
@@ -37,6 +38,31 @@ def test_depths_are_those_of_the_map_at_the_pixel(folder, downscale):
     world = (rays * depths[:, None] - viewmat[:3, 3]) @ viewmat[:3, :3]
     apart = np.linalg.norm(world[::29, None] - points, axis=-1).min(1)
     assert np.median(apart[depths[::29] < 5]) < 0.15
+
+
+@pytest.mark.parametrize("undistort", [False, True])
+def test_maps_of_distorted_pictures_are_read_where_their_pixels_lie(tmp_path, undistort):
+    make_demo_capture(tmp_path / "c", size=64, views=3, depths=True, distortion=(-0.4, 0.1, 0.01, 0.0))
+    capture = load_capture(tmp_path / "c", undistort=undistort)
+    assert capture.depths is not None
+    pixels, depths = capture.depths[2]
+    cameras = capture.cameras
+    lens = lens_of_view(cameras.lens, 2)
+    viewmat = cameras.viewmats[2].astype(np.float64)
+    rays = pixel_rays(pixels, cameras.Ks[2], lens) @ viewmat[:3, :3]
+    hits = raytrace.trace(make_scene(0), (-viewmat[:3, 3] @ viewmat[:3, :3])[None], rays)
+    close = np.abs(hits.t / depths - 1) < (0.02 if undistort else 1e-4)
+    assert close.mean() > 0.95  # a pixel of an edge may show either side
+
+
+def test_depths_of_a_fisheye_are_distances(tmp_path):
+    folder = write_capture(tmp_path / "c", views=3, k1=0.01, camera_model="OPENCV_FISHEYE")
+    np.save(folder / "d.npy", np.full((20, 24), 2.0, np.float32))
+    edit_transforms(folder, lambda c: c["frames"][1].update(depth_file_path="d.npy", depth_unit_scale_factor=1.0))
+    pixels, depths = load_capture(folder, undistort=False).depths[1]
+    bent = np.linalg.norm((pixels - [12, 10]) / 24, axis=1)
+    angle = bent * (1 - 0.01 * bent**2)  # to first order in k1
+    np.testing.assert_allclose(depths, 2 / np.cos(angle), rtol=1e-3)
 
 
 def test_units_of_millimetres_distortion_and_pixels_without_depth(tmp_path):

@@ -24,17 +24,19 @@ def box_or_bell(window):
     return np.outer(line, line) / line.sum() ** 2
 
 
-def blurred(image, window="gaussian"):
-    """[H, W, D] blurred by a full two-dimensional window, zeros outside, in float64."""
+def blurred(image, window="gaussian", border="zeros"):
+    """[H, W, D] blurred by a full window in float64; zeros outside, or weights that sum to 1 inside."""
     box = box_or_bell(window)
+    if border == "renormalize":
+        return blurred(image, window) / blurred(np.ones_like(image), window)
     return np.stack([correlate(image[..., d], box, mode="constant") for d in range(image.shape[-1])], -1)
 
 
-def ssim_truth(x, y, *, valid=False, window="gaussian", c2=0.0009):
+def ssim_truth(x, y, *, valid=False, window="gaussian", c2=0.0009, border="zeros"):
     """SSIM of [H, W, D] in float64."""
-    mean_x, mean_y = blurred(x, window), blurred(y, window)
-    var_x, var_y = blurred(x * x, window) - mean_x**2, blurred(y * y, window) - mean_y**2
-    covariance = blurred(x * y, window) - mean_x * mean_y
+    mean_x, mean_y, mean_xx, mean_yy, mean_xy = (blurred(a, window, border) for a in (x, y, x * x, y * y, x * y))
+    var_x, var_y = mean_xx - mean_x**2, mean_yy - mean_y**2
+    covariance = mean_xy - mean_x * mean_y
     c1 = 0.0001
     values = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
     values /= (mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2)
@@ -77,6 +79,37 @@ def test_the_kernel_equals_plain_jax_in_double_precision_whatever_the_size(shape
     np.testing.assert_allclose(single[0], value, rtol=2e-5)
     for ours, truth in zip(single[1], gradients, strict=True):
         np.testing.assert_allclose(ours, truth, rtol=1e-3, atol=2e-4 * np.abs(truth).max())
+
+
+@pytest.mark.parametrize("shape", [(12, 17, 3), (4, 30, 1)])
+def test_a_window_that_is_cut_at_the_border_weighs_as_much_as_a_whole_one(shape):
+    x, y = pictures(*shape)
+    y = 0.7 * x + 0.3 * y
+    values = [float(losses.ssim(x, y, border=border)) for border in ("zeros", "renormalize")]
+    np.testing.assert_allclose(values[1], ssim_truth(x, y, border="renormalize"), rtol=2e-5)
+    assert abs(values[0] - values[1]) > 1e-3
+    if shape[0] > 10:
+        inner = [losses.ssim(x, y, border=border, valid=True) for border in ("zeros", "renormalize")]
+        assert float(inner[0]) == float(inner[1])
+    with pytest.raises(ValueError, match="border must be one of 'zeros', 'renormalize', got 'wrap'"):
+        losses.ssim(x, y, border="wrap")
+
+
+def test_the_gradient_of_a_cut_window_is_that_of_finite_differences():
+    x, y = pictures(6, 13, 2)
+    place, step = np.zeros((6, 13, 2)), 1e-5
+    with double_precision():
+        similarity = jax.jit(lambda a, b: losses.ssim(a, b, border="renormalize"))
+        gradients = jax.grad(lambda a, b: losses.ssim(a, b, border="renormalize"), (0, 1))(x, y)
+        for index in ((0, 0, 0), (2, 7, 1), (5, 12, 0)):
+            place[...] = 0
+            place[index] = step
+            slopes = [
+                similarity(x + place, y) - similarity(x - place, y),
+                similarity(x, y + place) - similarity(x, y - place),
+            ]
+            for gradient, slope in zip(gradients, slopes, strict=True):
+                np.testing.assert_allclose(gradient[index], slope / (2 * step), rtol=1e-5)
 
 
 def test_ssim_of_a_batch_is_one_value_a_picture():

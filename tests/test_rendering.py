@@ -100,7 +100,7 @@ def test_cameras_with_lenses_and_shutters_render_in_chunks_as_the_whole():
 def test_projections_that_do_not_fit_are_refused():
     scene, colors = colored()
     with pytest.raises(ValueError, match='shutter needs projection="unscented", got "ewa"'):
-        render(scene, colors, shutter=Shutter(scene.viewmats))
+        render(scene, colors, shutter=Shutter(scene.viewmats), projection="ewa")
     with pytest.raises(ValueError, match="projection must be one of 'ewa', 'unscented', got 'linear'"):
         render(scene, colors, projection="linear")
     with pytest.raises(ValueError, match="the unscented projection needs quats and scales, got covars"):

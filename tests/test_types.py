@@ -1,11 +1,13 @@
 """Named blend rules against loops that say what each renderer does at a pixel."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsplat import Blend, rasterize_gaussians_3d, rasterize_gaussians_world
+from jaxsplat import Blend, project_gaussians, rasterization, rasterize_gaussians_3d, rasterize_gaussians_world
 from tests.rays import anywhere
 
 
@@ -114,6 +116,66 @@ def test_the_gradient_to_each_alpha_is_clipped_by_itself(along_rays, backend, li
         return jnp.sum(out.colors[0, :, 0] * jnp.asarray(weights, jnp.float32))
 
     np.testing.assert_allclose(jax.grad(loss)(arrays[0]), truth, rtol=1e-4, atol=1e-5)
+
+
+def drawn_by_tiles(mean, covariance, opacity, size, sigmas):
+    """Alphas [H, W] of one splat that is listed in the tiles that a square about it touches, as a plain loop."""
+    longer = np.linalg.eigvalsh(covariance)[-1]
+    radius = np.ceil(sigmas * np.sqrt(longer))
+    alphas = np.zeros((size, size))
+    for row in range(size):
+        for column in range(size):
+            corner = np.array([column // 16, row // 16]) * 16
+            listed = (mean + radius > corner).all() and (mean - radius < corner + 16).all()
+            offset = np.array([column, row]) + 0.5 - mean
+            alpha = min(0.99, opacity * np.exp(-0.5 * offset @ np.linalg.inv(covariance) @ offset))
+            alphas[row, column] = alpha if listed and alpha >= 1 / 255 else 0
+    return alphas
+
+
+@pytest.mark.parametrize("projection", ["ewa", "unscented"])
+def test_the_rule_of_the_original_program_ends_splats_at_the_tiles_of_three_sigmas(projection):
+    mean, scales, focal, z = np.array([16.7, 20.4]), np.array([10.0, 5.0]), 40.0, 400.0
+    K = jnp.array([[[focal, 0, 0], [0, focal, 0], [0, 0, 1]]])
+    position = jnp.asarray([[*(mean * z / focal), z]], jnp.float32)
+    axes = jnp.asarray([[*(scales * z / focal), 1e-3]], jnp.float32)
+    shown = {}
+    for name, blend in {"inria": Blend.inria(), "gsplat": Blend.gsplat()}.items():
+        out = rasterization(
+            position, jnp.array([[1.0, 0, 0, 0]]), axes, jnp.ones(1), jnp.ones((1, 1)), jnp.eye(4)[None], K,
+            width=64, height=64, blend=blend, projection=projection,
+        )  # fmt: skip
+        shown[name] = np.asarray(out.alphas[0, :, :, 0])
+    covariance = np.diag(scales**2 + 0.3)
+    for name, sigmas in (("inria", 3.0), ("gsplat", 9.0)):
+        truth = drawn_by_tiles(mean, covariance, 1.0, 64, sigmas)
+        np.testing.assert_allclose(shown[name], truth, atol=2e-3)
+        np.testing.assert_array_equal(shown[name] > 0, truth > 0)
+    assert (shown["inria"] > 0).sum() < (shown["gsplat"] > 0).sum()
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_the_rule_of_gsplat_1_0_compensates_in_full(backend):
+    sigma, opacities = 0.02, jnp.array([0.9])
+    K = jnp.array([[[100.0, 0, 8.5], [0, 100, 8.5], [0, 0, 1]]])
+    splat = jnp.array([[0.0, 0, 1]]), jnp.array([[1.0, 0, 0, 0]]), jnp.full((1, 3), sigma / 100)
+    factors = {}
+    for name, blend in {"old": Blend.gsplat_1_0(), "new": Blend.gsplat()}.items():
+        out = project_gaussians(
+            *splat, jnp.eye(4)[None], K, width=17, height=17, compensation_min=blend.compensation_min, backend=backend
+        )
+        factors[name] = float(out.compensations[0, 0])
+    assert factors["old"] == pytest.approx(sigma**2 / (sigma**2 + 0.3), rel=1e-4)
+    assert factors["new"] == pytest.approx(0.005)
+    bright = {
+        name: rasterization(
+            *splat, opacities, jnp.ones((1, 1)), jnp.eye(4)[None], K, width=17, height=17, antialiased=True,
+            blend=dataclasses.replace(blend, alpha_min=1e-6), backend=backend,
+        ).colors.max()
+        for name, blend in {"old": Blend.gsplat_1_0(), "new": Blend.gsplat()}.items()
+    }  # fmt: skip
+    assert float(bright["old"]) == pytest.approx(0.9 * factors["old"], rel=1e-3)
+    assert float(bright["new"]) == pytest.approx(0.9 * 0.005, rel=1e-3)
 
 
 def test_the_rlx_rule_has_no_clamp_that_a_splat_feels():

@@ -15,6 +15,7 @@ from jaxsplat.data.depths import Depths, ViewDepths, grid_pixels, map_depths, no
 from jaxsplat.data.frame import Source
 from jaxsplat.data.llff import POSES, load_llff
 from jaxsplat.data.locate import listed
+from jaxsplat.data.optics import pixel_rays
 from jaxsplat.data.pictures import (
     DEFAULT_MEMORY,
     Alpha,
@@ -281,11 +282,17 @@ def _depths_of_map(view: View) -> ViewDepths:
     width, height = view.header.width, view.header.height
     pixels = grid_pixels(*view.size)
     sources = pixels * [width / view.size[0], height / view.size[1]]
-    if view.lens == PINHOLE:  # of the picture as it is trained on
+    if view.lens is None:  # the map is of the picture with its distortion
         camera = view.frame.camera
         sources = source_pixels(sources, camera.intrinsics(width, height), camera.lens, width, height)
     path, unit = view.frame.depth
-    return map_depths(path, pixels, sources / [width, height], unit=unit)
+    depths = map_depths(path, pixels, sources / [width, height], unit=unit)
+    if view.lens is None or view.lens.projection == "perspective":
+        return depths
+    # The map holds depths along the axis, of what is in front; the renderer has distances.
+    axis = pixel_rays(depths.pixels, view.K, view.lens)[:, 2]
+    front = axis > 0
+    return ViewDepths(depths.pixels[front], (depths.depths[front] / axis[front]).astype(np.float32))
 
 
 def _cameras(views: Sequence[View]) -> Cameras:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from jaxsplat import _constants as const
-from jaxsplat.data import raytrace
+from jaxsplat.cameras import Lens
+from jaxsplat.data import optics, raytrace
 from jaxsplat.data.raytrace import Array, Box, Material, Shape, Sphere
+from jaxsplat.data.undistort import PINHOLE
 from jaxsplat.io.ply import PointCloud, save_points
 
 FIELD_OF_VIEW = np.radians(48.0)
@@ -23,23 +25,34 @@ TARGET = (0.0, 0.0, 0.35)
 DOME_RADIUS = 9.0
 SLAB_HALF_SIZE = 1.9
 SUBPIXELS = (0.25, 0.75)
+DISTORTION_KEYS = ("k1", "k2", "p1", "p2")
 
 
 class Camera(NamedTuple):
-    """A square pinhole camera with its principal point in the middle.
+    """A square camera with its principal point in the middle.
 
     Attributes:
       camera_to_world: [4, 4] OpenGL axes: x right, y up, z backward.
       focal: focal length in pixels.
       size: width and height in pixels.
+      lens: its distortion.
     """
 
     camera_to_world: Array
     focal: float
     size: int
+    lens: Lens = PINHOLE
 
 
-def make_demo_capture(folder: Path, *, size: int = 128, views: int = 40, seed: int = 0, depths: bool = False) -> None:
+def make_demo_capture(
+    folder: Path,
+    *,
+    size: int = 128,
+    views: int = 40,
+    seed: int = 0,
+    depths: bool = False,
+    distortion: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
+) -> None:
     """Write a posed capture of a procedural scene: `transforms.json`, `images/0000.png` ... and `points3d.ply`.
 
     Poses and intrinsics follow the NeRF convention (camera to world, OpenGL axes, pixel centres at .5). The folder
@@ -52,6 +65,7 @@ def make_demo_capture(folder: Path, *, size: int = 128, views: int = 40, seed: i
       seed: chooses the scene, the cameras and the points.
       depths: also write `depth/0000.npy` ...: [size, size] float32, camera-space z through the pixel centres; named in
         `transforms.json`.
+      distortion: k1, k2, p1, p2 of OpenCV's lens, through which the pictures are taken.
 
     Raises:
       ValueError: size or views is too small.
@@ -73,7 +87,7 @@ def make_demo_capture(folder: Path, *, size: int = 128, views: int = 40, seed: i
         # mkdtemp makes folders private; the one inside follows the user's umask.
         partial = workspace / "capture"
         partial.mkdir()
-        _write(partial, size, views, seed, depths)
+        _write(partial, size, views, seed, depths, distortion)
         partial.replace(folder)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
@@ -119,13 +133,14 @@ def make_scene(seed: int) -> list[Shape]:
     return shapes
 
 
-def make_cameras(views: int, size: int, seed: int) -> list[Camera]:
+def make_cameras(views: int, size: int, seed: int, lens: Lens = PINHOLE) -> list[Camera]:
     """Place cameras around the scene, each looking at its middle from a different height and distance.
 
     Args:
       views: number of cameras.
       size: image size in pixels.
       seed: chooses the deviations from the orbit.
+      lens: of all of them.
 
     Returns:
       The cameras, in order of their angle.
@@ -141,7 +156,7 @@ def make_cameras(views: int, size: int, seed: int) -> list[Camera]:
             [np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)]
         )
         target = np.asarray(TARGET) + rng.uniform(-0.15, 0.15, 3)
-        cameras.append(Camera(_look_at(np.asarray(TARGET) + distance * outward, target), focal, size))
+        cameras.append(Camera(_look_at(np.asarray(TARGET) + distance * outward, target), focal, size, lens))
     return cameras
 
 
@@ -155,8 +170,9 @@ def pixel_rays(camera: Camera, pixels: Array) -> tuple[Array, Array]:
     Returns:
       Origins [1, 3] and directions [R, 3], scaled so that the ray parameter is the camera-space depth.
     """
-    offsets = (pixels - 0.5 * camera.size) / camera.focal
-    local = np.stack([offsets[:, 0], -offsets[:, 1], np.full(len(pixels), -1.0)], axis=1)
+    middle = 0.5 * camera.size
+    K = np.array([[camera.focal, 0.0, middle], [0.0, camera.focal, middle], [0.0, 0.0, 1.0]])
+    local = optics.pixel_rays(pixels, K, camera.lens) * [1.0, -1.0, -1.0]
     rotation = camera.camera_to_world[:3, :3]
     return camera.camera_to_world[None, :3, 3], local @ rotation.T
 
@@ -220,9 +236,10 @@ def surface_points(shapes: list[Shape], cameras: list[Camera], *, count: int, se
     return cloud
 
 
-def _write(folder: Path, size: int, views: int, seed: int, depths: bool) -> None:
+def _write(folder: Path, size: int, views: int, seed: int, depths: bool, distortion: tuple[float, ...]) -> None:
     """Fill an existing, empty folder."""
-    shapes, cameras = make_scene(seed), make_cameras(views, size, seed)
+    lens = Lens(radial=distortion[:2], tangential=distortion[2:]) if any(distortion) else PINHOLE
+    shapes, cameras = make_scene(seed), make_cameras(views, size, seed, lens)
     (folder / "images").mkdir()
     frames = []
     for i, camera in enumerate(cameras):
@@ -245,6 +262,7 @@ def _write(folder: Path, size: int, views: int, seed: int, depths: bool) -> None
         "h": size,
         "ply_file_path": "points3d.ply",
         "depth_unit_scale_factor": 1.0,
+        **(dict(zip(DISTORTION_KEYS, distortion, strict=True)) if any(distortion) else {}),
         "frames": frames,
     }
     (folder / "transforms.json").write_text(json.dumps(transforms, indent=2) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxsplat.cameras import Lens
-from jaxsplat.data.undistort import distort
+from jaxsplat.data.optics import show_points
 from jaxsplat.io.files import InputError
 
 _GRID = 64
@@ -21,7 +21,8 @@ class ViewDepths(NamedTuple):
 
     Attributes:
       pixels: [M, 2] float32 x and y, the first pixel's centre at (.5, .5).
-      depths: [M] float32 along the optical axis, in world units.
+      depths: [M] float32 in world units, as the renderer has them: along the optical axis; for an equidistant lens the
+        distance.
     """
 
     pixels: np.ndarray
@@ -31,7 +32,7 @@ class ViewDepths(NamedTuple):
 def view_depths(
     points: np.ndarray, viewmat: np.ndarray, K: np.ndarray, *, width: int, height: int, lens: Lens | None = None
 ) -> ViewDepths:
-    """Where a view sees points that it is known to show, and how deep; points behind it or outside are left out.
+    """Where a view sees points that it is known to show, and how deep; points that it cannot see are left out.
 
     Args:
       points: [M, 3] world positions.
@@ -39,7 +40,7 @@ def view_depths(
       K: [3, 3] intrinsics in pixels.
       width: of the picture, in pixels.
       height: of the picture.
-      lens: that took it; None for a pinhole.
+      lens: that took it, with tuples of numbers; None for a pinhole.
 
     Returns:
       At most M pixels.
@@ -48,12 +49,9 @@ def view_depths(
       >>> view_depths(np.array([[0.0, 0, 2]]), np.eye(4), np.eye(3), width=2, height=2).depths
       array([2.], dtype=float32)
     """
-    local = points.astype(np.float64) @ viewmat[:3, :3].T + viewmat[:3, 3]
-    local = local[local[:, 2] > 0]
-    rays = local[:, :2] / local[:, 2:]
-    pixels = (rays if lens is None else distort(rays, lens)) @ K[:2, :2].T + K[:2, 2]
-    inside = ((pixels >= 0) & (pixels < [width, height])).all(1)
-    return ViewDepths(pixels[inside].astype(np.float32), local[inside, 2].astype(np.float32))
+    shown = show_points(points.astype(np.float64) @ viewmat[:3, :3].T + viewmat[:3, 3], K, lens)
+    inside = shown.seen & ((shown.pixels >= 0) & (shown.pixels < [width, height])).all(1)
+    return ViewDepths(shown.pixels[inside].astype(np.float32), shown.depths[inside].astype(np.float32))
 
 
 class Depths(Sequence[ViewDepths]):

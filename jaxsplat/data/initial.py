@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxsplat.cameras import Lens
+from jaxsplat.data.optics import lens_of_view, pixel_rays, show_points
 from jaxsplat.data.pictures import Images
 from jaxsplat.io.files import InputError
 from jaxsplat.io.ply import PointCloud
@@ -26,6 +28,7 @@ def random_points(
     images: np.ndarray | Images,
     *,
     count: int,
+    lens: Lens | None = None,
     masks: np.ndarray | Images | None = None,
     scale: float = 1.0,
     seed: int = 0,
@@ -38,7 +41,8 @@ def random_points(
       viewmats: [V, 4, 4] world to camera, OpenCV axes.
       Ks: [V, 3, 3] intrinsics in pixels.
       images: [V, H, W, 3] uint8.
-      count: number of points; fewer where a view's mask lets nothing through.
+      count: number of points; fewer where a view's mask lets nothing through, or its lens sees nothing.
+      lens: of the views, coefficients [V, n]; None for pinholes.
       masks: [V, H, W] bool, pixels that may be drawn; all when None.
       scale: size of the scene in world units; depths are between 0.25 and 4 times that, even in their logarithm.
       seed: of the random numbers; the same seed gives the same points.
@@ -55,19 +59,22 @@ def random_points(
     """
     rng = np.random.default_rng(seed)
     views, height, width = images.shape[:3]
-    viewmats, Ks = viewmats.astype(np.float64), Ks.astype(np.float64)
+    viewmats = viewmats.astype(np.float64)
+    cameras = [(Ks[view], lens_of_view(lens, view)) for view in range(views)]
     neighbors = _neighbors(viewmats)
     steps = np.log(_NEAREST * scale) + np.log(_FARTHEST / _NEAREST) * np.arange(_DEPTHS + 1) / _DEPTHS
     points, colors = [], []
     for view, number in enumerate(np.bincount(rng.integers(views, size=count), minlength=views).tolist()):
         pixels = _pixels(rng, number, width, height, None if masks is None else masks[view])
+        rays = pixel_rays(pixels, *cameras[view])
+        there = rays.any(1)
+        pixels, rays = pixels[there], rays[there]
         number = len(pixels)
         # Anywhere within the chosen step, so that the points do not lie on shells.
         shift = rng.uniform(size=number)
-        costs = _costs(view, neighbors[view], pixels, np.exp(0.5 * (steps[1:] + steps[:-1])), viewmats, Ks, images)
+        costs = _costs(view, neighbors[view], pixels, np.exp(0.5 * (steps[1:] + steps[:-1])), viewmats, cameras, images)
         chosen = np.where(np.isfinite(costs).any(1), costs.argmin(1), rng.integers(_DEPTHS, size=number))
         depth = np.exp(steps[chosen] * (1 - shift) + steps[chosen + 1] * shift)
-        rays = np.concatenate([pixels, np.ones((number, 1))], 1) @ np.linalg.inv(Ks[view]).T
         points.append((rays * depth[:, None] - viewmats[view, :3, 3]) @ viewmats[view, :3, :3])
         columns, rows = pixels.astype(np.int64).T
         colors.append(images[view][rows, columns].astype(np.float32) / 255.0)
@@ -100,7 +107,7 @@ def _costs(
     pixels: np.ndarray,
     depths: np.ndarray,
     viewmats: np.ndarray,
-    Ks: np.ndarray,
+    cameras: list[tuple[np.ndarray, Lens | None]],
     images: np.ndarray | Images,
 ) -> np.ndarray:
     """How much a patch about each pixel differs from the two views that agree best: [n, depths]; inf if unseen."""
@@ -109,16 +116,14 @@ def _costs(
     columns = np.clip(patch[..., 0].astype(np.int64), 0, width - 1)
     rows = np.clip(patch[..., 1].astype(np.int64), 0, height - 1)
     own = images[view][rows, columns].astype(np.float32)
-    rays = np.concatenate([patch, np.ones((*patch.shape[:-1], 1))], -1) @ np.linalg.inv(Ks[view]).T
+    rays = pixel_rays(patch, *cameras[view])
     differences = []
     for other in others:
         turn = viewmats[other, :3, :3] @ viewmats[view, :3, :3].T
         move = viewmats[other, :3, 3] - turn @ viewmats[view, :3, 3]
-        far = (rays @ (Ks[other] @ turn).T).astype(np.float32)
-        seen = far[:, None] * depths.astype(np.float32)[None, :, None, None] + (Ks[other] @ move).astype(np.float32)
-        z = np.maximum(seen[..., 2], 1e-6)
-        x, y = seen[..., 0] / z, seen[..., 1] / z
-        inside = (seen[..., 2] > 1e-6) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        shown = show_points((rays @ turn.T)[:, None] * depths[:, None, None] + move, *cameras[other])
+        x, y = shown.pixels[..., 0], shown.pixels[..., 1]
+        inside = shown.seen & (x >= 0) & (x < width) & (y >= 0) & (y < height)
         x, y = np.where(inside, x, 0).astype(np.int64), np.where(inside, y, 0).astype(np.int64)
         difference = np.abs(images[other][y, x].astype(np.float32) - own[:, None]).mean((-2, -1))
         differences.append(np.where(inside.all(-1), difference, np.inf))

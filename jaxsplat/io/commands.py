@@ -79,12 +79,17 @@ class Export:
     def __call__(self) -> int:
         """Runs the command; returns the exit code."""
         found = _read(self)
+        splats = self.selected(found)
+        print(f"Kept {len(splats.means):,} of {len(found.splats.means):,} splats.")
+        _write(self, splats, found.antialiased)
+        return 0
+
+    def selected(self, found: SplatFile) -> Splats:
+        """What is left of a scene; says what was dropped."""
         pruned = prune(found.splats, self.prune)
         for reason, count in pruned.dropped:
             print(f"Dropped {count:,}: {reason}.")
-        print(f"Kept {len(pruned.splats.means):,} of {len(found.splats.means):,} splats.")
-        _write(self, pruned.splats, found.antialiased)
-        return 0
+        return pruned.splats
 
 
 def _read(command: Convert | Export) -> SplatFile:

@@ -54,6 +54,8 @@ def project_gaussians(
     camera_model: AnyCameraModel = "pinhole",
     antialiased: bool = False,
     alpha_min: float = const.ALPHA_MIN,
+    compensation_min: float = const.COMPENSATION_MIN,
+    tile_sigmas: float = 0.0,
     backend: Backend = "auto",
 ) -> Projected:
     """Projects 3D Gaussians to 2D Gaussians in every camera.
@@ -89,12 +91,14 @@ def project_gaussians(
       camera_model: "pinhole", "ortho", "fisheye" or a `Lens`.
       antialiased: whether the opacities will be multiplied by the compensations.
       alpha_min: opacity below which a splat is not drawn.
+      compensation_min: least compensation.
+      tile_sigmas: where above 0, both radii are so many standard deviations of the longer axis, rounded up.
       backend: "reference" for plain JAX; otherwise it is used where there is no kernel for the platform, the precision,
-        the camera model, or covariances.
+        the camera model, covariances, or `tile_sigmas`.
 
     Returns:
       `Projected`. The radii are ceil(k sqrt(variance)) with k = sqrt(2 ln(opacity / alpha_min)), or 3.33 without
-      opacities. The compensations are sqrt(det Sigma' before / after the dilation), at least 0.005.
+      opacities. The compensations are sqrt(det Sigma' before / after the dilation), or the least.
 
     Raises:
       ValueError: if shapes do not agree, or not exactly one of `covars` and `quats` with `scales` is given.
@@ -110,15 +114,16 @@ def project_gaussians(
     sizes = check_inputs(_NAME, means, quats, scales, covars, opacities, viewmats, Ks, planes)
     _check.positive_int(_NAME, width=width, height=height)
     _check.choice(_NAME, "backend", backend, ("auto", "native", "reference"))
-    if covars is None and camera_model == "pinhole" and backend != "reference":
+    if covars is None and camera_model == "pinhole" and not tile_sigmas and backend != "reference":
         gaussians = jnp.asarray(means), jnp.asarray(quats), jnp.asarray(scales)
         matrices = jnp.asarray(viewmats), jnp.asarray(Ks)
         opacities = None if opacities is None else jnp.asarray(opacities)
         if _ffi.takes(*gaussians, *matrices, *(() if opacities is None else (opacities,))):
-            rule = ewa_kernel.Settings(width, height, antialiased, alpha_min)
+            rule = ewa_kernel.Settings(width, height, antialiased, alpha_min, compensation_min)
             limits = *planes, eps2d, radius_clip
             return ewa_kernel.project(gaussians, opacities, *matrices, limits, rule, _as_kernel)
-    settings = _Settings(eps2d, radius_clip, width, height, camera_model, antialiased, alpha_min)
+    rule = antialiased, alpha_min, compensation_min, tile_sigmas
+    settings = _Settings(eps2d, radius_clip, width, height, camera_model, *rule)
     return _project(means, quats, scales, covars, opacities, viewmats, Ks, planes, settings, sizes)
 
 
@@ -130,6 +135,8 @@ class _Settings(NamedTuple):
     camera_model: AnyCameraModel
     antialiased: bool
     alpha_min: float
+    compensation_min: float
+    tile_sigmas: float
 
 
 def _project(
@@ -149,9 +156,7 @@ def _project(
     splats = split_splats(means, quats, scales, covars, opacities, rank)
     camera, named = split_camera(_NAME, viewmats, Ks, given.camera_model, None, sizes)
     near, far, eps2d, radius_clip = (per_camera(limit, rank) for limit in (*planes, given.eps2d, given.radius_clip))
-    settings = Settings(
-        eps2d, near, far, radius_clip, given.width, given.height, named, given.antialiased, given.alpha_min
-    )
+    settings = Settings(eps2d, near, far, radius_clip, given.width, given.height, named, *given[-4:])
     # Culled rows are found first and replaced by harmless ones: a select after the fact would leave 0 * inf = NaN in
     # the gradients.
     plain = _screen(*lax.stop_gradient((splats, camera)), settings, visible=None)
@@ -165,7 +170,7 @@ def _as_kernel(
 ) -> Projected:
     """What the kernel computes."""
     near, far, eps2d, radius_clip = (limits[..., i] for i in range(4))
-    settings = _Settings(eps2d, radius_clip, rule.width, rule.height, "pinhole", rule.antialiased, rule.alpha_min)
+    settings = _Settings(eps2d, radius_clip, rule.width, rule.height, "pinhole", *rule[2:], 0.0)
     opacities = opacities if opacities.shape[-1] else None
     planes = near, far
     sizes = check_inputs(_NAME, means, quats, scales, None, opacities, viewmats, Ks, planes)
@@ -202,7 +207,7 @@ def _screen(splats: Splats, camera: Camera, settings: Settings, visible: jax.Arr
     det = safe(before + settings.eps2d * (a + c) + settings.eps2d * settings.eps2d, 1)
     seen, depth = model.sees(x, y, z), model.depth(x, y, z)
     a, c = a + settings.eps2d, c + settings.eps2d
-    return Screen((x, y, z), seen, depth, u, v, a, b, c, det, compensation(before, det))
+    return Screen((x, y, z), seen, depth, u, v, a, b, c, det, compensation(before, det, settings.compensation_min))
 
 
 def _adjugate_form(s: Matrix, n: Vector) -> jax.Array:

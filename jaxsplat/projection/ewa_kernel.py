@@ -26,6 +26,7 @@ class Settings(NamedTuple):
     height: int
     antialiased: bool
     alpha_min: float
+    compensation_min: float
 
     def attributes(self) -> dict[str, Any]:
         """The settings and the constants that the kernel takes."""
@@ -35,7 +36,7 @@ class Settings(NamedTuple):
             "antialiased": bool(self.antialiased),
             "alpha_min": float(self.alpha_min),
             "extent": const.EXTENT,
-            "compensation_min": const.COMPENSATION_MIN,
+            "compensation_min": float(self.compensation_min),
             "clamp_margin": const.CLAMP_MARGIN,
             "norm_floor": const.NORM_FLOOR,
         }

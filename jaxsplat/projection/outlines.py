@@ -1,4 +1,4 @@
-"""Where a pinhole camera sees 3D Gaussians that are evaluated along rays: exact, without a linearisation.
+"""Where a camera sees 3D Gaussians that are evaluated along rays, without a linearisation; for a pinhole, exactly.
 
 The splat with covariance Sigma = M M^T, at t in camera space, is seen where its ellipsoid of level
 L = 2 ln(opacity / alpha_min) is. The outline of that ellipsoid is a conic section, whose dual is t t^T - L Sigma.
@@ -14,9 +14,10 @@ from jax import lax
 
 from jaxsplat import _check, _linalg
 from jaxsplat import _constants as const
-from jaxsplat.cameras import Intrinsics, split
-from jaxsplat.cameras.pose import Vector, cross, dot, split_pose
-from jaxsplat.projection.splats import RADIUS_LIMIT
+from jaxsplat.cameras import AnyCameraModel, Intrinsics, Shutter
+from jaxsplat.cameras.pose import Vector, cross, dot
+from jaxsplat.projection.contours import Contour, contour
+from jaxsplat.projection.splats import RADIUS_LIMIT, per_camera, split_camera
 from jaxsplat.types import Projected
 
 _THINNEST = 1e-5
@@ -43,14 +44,21 @@ def project_outlines(
     near_plane: jax.Array | float = const.NEAR,
     far_plane: jax.Array | float = const.FAR,
     radius_clip: jax.Array | float = 0.0,
+    camera_model: AnyCameraModel = "pinhole",
+    shutter: Shutter | None = None,
     alpha_min: float = const.ALPHA_MIN,
 ) -> Projected:
-    """Bounds where each splat reaches `alpha_min` along the rays of a pinhole camera: `extents` for the rasterizer.
+    """Bounds where each splat reaches `alpha_min` along the rays of a camera: `extents` for the rasterizer.
 
-    For a splat with mean t and factor rows m_1, m_2, m_3 in camera space, level L, and d = t_3^2 - L |m_3|^2, the
-    outline has the centre (t_i t_3 - L m_i . m_3) / d and the shape L (u_i . u_j - L n_i . n_j) / d^2, where
-    u_i = t_3 m_i - t_i m_3 and n_i = m_i x m_3. With d <= 0 the ellipsoid reaches the plane of the camera, and the
-    bounds are the whole picture. Culled as in `project_gaussians`. Nothing here is differentiated.
+    In a pinhole camera, for a splat with mean t and factor rows m_1, m_2, m_3 in camera space, level L, and
+    d = t_3^2 - L |m_3|^2, the outline has the centre (t_i t_3 - L m_i . m_3) / d and the shape
+    L (u_i . u_j - L n_i . n_j) / d^2, where u_i = t_3 m_i - t_i m_3 and n_i = m_i x m_3. With d <= 0 the ellipsoid
+    reaches the plane of the camera, and the bounds are the whole picture. In any other camera, an ellipse is put around
+    projected points of the contour, at three times of a shutter; where there is none, as for a splat around the camera,
+    the bounds are the whole picture.
+
+    Culled as in `project_gaussians`, but for means outside the domain of the camera model, whose splats may reach into
+    it. Nothing here is differentiated.
 
     Args:
       means: [..., N, 3] centres, in world units.
@@ -65,6 +73,8 @@ def project_outlines(
       near_plane: smallest visible depth, exclusive; a scalar or [..., C], in world units.
       far_plane: largest visible depth, exclusive; a scalar or [..., C], in world units.
       radius_clip: splats with no radius above this are culled; in pixels.
+      camera_model: "pinhole", "ortho", "fisheye" or a `Lens`.
+      shutter: how the lines are read out while the camera moves; depths are then those halfway. None for all at once.
       alpha_min: opacity below which a splat is not drawn.
 
     Returns:
@@ -88,30 +98,40 @@ def project_outlines(
     sizes = _check.shapes(name, **arrays)
     _check.floating(name, **{key: value for key, (value, _) in arrays.items()})
     _check.positive_int(name, width=width, height=height)
-    means, quats, scales, opacities, viewmats, Ks = lax.stop_gradient((means, quats, scales, opacities, viewmats, Ks))
+    camera, named = split_camera(name, viewmats, Ks, camera_model, shutter, sizes)
+    means, quats, scales, opacities, camera = lax.stop_gradient((means, quats, scales, opacities, camera))
     rank = len(sizes["..."]) + 2
-    near, far = (_linalg.lift(jnp.asarray(p)[..., None], rank) if jnp.ndim(p) else p for p in planes.values())
+    near, far = (per_camera(plane, rank) for plane in planes.values())
 
     def columns(x: jax.Array) -> tuple[jax.Array, ...]:
         return _linalg.components(_linalg.lift(x[..., None, :, :], rank + 1))
 
-    pose = split_pose(_linalg.lift(viewmats, rank + 1), 1)
-    t = pose.to_camera(columns(means))
+    t = camera.pose.to_camera(columns(means))
     scale, opacity = columns(scales), _linalg.lift(opacities[..., None, :], rank)
     axes = zip(*_linalg.rotation(*columns(quats)), strict=True)
-    axes = [tuple(dot(row, axis) for row in pose.rows) for axis in axes]
-    m = [tuple(axis[i] * s for axis, s in zip(axes, scale, strict=True)) for i in range(3)]
+    axes = [tuple(dot(row, axis) for row in camera.pose.rows) for axis in axes]
     level = 2 * jnp.log(jnp.maximum(opacity / alpha_min, 1))
-    k = split(_linalg.lift(Ks[..., None, :, :], rank + 2))
-    u, v, a, b, c, det = _to_pixels(_outline(t, m, axes, scale, level), k, eps2d, level, width, height)
+    if camera_model == "pinhole" and shutter is None:
+        outline = _outline(t, axes, scale, level)
+        (u, v, a, b, c, det), seen = _to_pixels(outline, camera.k, eps2d, level, width, height), t[2] > 0
+        depth = t[2]
+    else:
+        model = named if camera.lens is None else camera.lens
+        assert model is not None
+        shape = jnp.maximum(level, _LEAST_LEVEL)
+        found = contour(t, axes, scale, shape, camera, named, (width, height))
+        (u, v, a, b, c, det), seen = _of_contour(found, eps2d, shape, width, height), found.seen
+        depth = model.depth(*(t if camera.motion is None else camera.motion.later(t, jnp.asarray(0.5, t[0].dtype))))
     across, down = (jnp.clip(jnp.ceil(jnp.sqrt(level * s)), 1, RADIUS_LIMIT) for s in (a, c))
     # A row with a value that is not finite has no factor that is.
     visible = (
-        jnp.isfinite(u + v + a + b + c + sum(t) + sum(sum(row) for row in m))
+        jnp.isfinite(u + v + a + b + c + sum(t) + sum(scale) + sum(sum(axis) for axis in axes))
+        & camera.usable
+        & seen
         & (opacity >= alpha_min)
         & (opacity < jnp.inf)
     )
-    visible &= (t[2] > near) & (t[2] < far) & (scale[0] * scale[1] * scale[2] != 0)
+    visible &= (depth > near) & (depth < far) & (scale[0] * scale[1] * scale[2] != 0)
     visible &= sum(abs(part) for part in columns(quats)) > const.NORM_FLOOR
     visible &= (across > radius_clip) | (down > radius_clip)
     visible &= (u + across > 0) & (u - across < width) & (v + down > 0) & (v - down < height)
@@ -123,7 +143,7 @@ def project_outlines(
     return Projected(
         means2d=stacked(u, v),
         conics=stacked(c / det, -b / det, a / det),
-        depths=stacked(t[2])[..., 0],
+        depths=stacked(depth)[..., 0],
         radii=stacked(across.astype(jnp.int32), down.astype(jnp.int32)),
         compensations=stacked(jnp.ones_like(u))[..., 0],
     )
@@ -149,7 +169,8 @@ class _Outline(NamedTuple):
     down: Range
 
 
-def _outline(t: Vector, m: list[Vector], axes: list[Vector], scale: Vector, level: jax.Array) -> _Outline:
+def _outline(t: Vector, axes: list[Vector], scale: Vector, level: jax.Array) -> _Outline:
+    m = [tuple(axis[i] * s for axis, s in zip(axes, scale, strict=True)) for i in range(3)]
     d = t[2] * t[2] - level * dot(m[2], m[2])
     bounded = d > _NEAREST * t[2] * t[2]
     d = jnp.where(bounded, d, 1)
@@ -190,12 +211,7 @@ def _to_pixels(
     b = k.fx * k.shear * o.xx + (k.fx * k.fy + k.skew * k.shear) * o.xy + k.skew * k.fy * o.yy
     c = k.shear * k.shear * o.xx + 2 * k.shear * k.fy * o.xy + k.fy * k.fy * o.yy
     before = (k.fx * k.fy - k.skew * k.shear) ** 2 * o.det
-    det = before + eps2d * (a + c) + eps2d * eps2d
-    a, c = a + eps2d, c + eps2d
-    # The box around an ellipse too thin for the conic: the ellipse through its corners.
-    thin = det < _THINNEST * a * c
-    a, b, c = jnp.where(thin, 2 * a, a), jnp.where(thin, 0, b), jnp.where(thin, 2 * c, c)
-    det = jnp.where(thin, a * c, det)
+    a, b, c, det = _widened(a, b, c, before, eps2d)
     u, v = k.fx * o.x + k.skew * o.y + k.cx, k.shear * o.x + k.fy * o.y + k.cy
     straight = (k.skew == 0) & (k.shear == 0)
     left, right = _pixels(o.across, k.fx, k.cx, straight, width)
@@ -204,6 +220,26 @@ def _to_pixels(
     wide, high = (jnp.maximum(s, 0) ** 2 / (2 * jnp.maximum(level, _LEAST_LEVEL)) for s in (right - left, bottom - top))
     around = ((left + right) / 2, (top + bottom) / 2, wide, jnp.zeros_like(wide), high, wide * high)
     return tuple(jnp.where(o.bounded, part, other) for part, other in zip((u, v, a, b, c, det), around, strict=True))
+
+
+def _widened(a: jax.Array, b: jax.Array, c: jax.Array, before: jax.Array, eps2d: Any) -> tuple[jax.Array, ...]:
+    """Covariance with `eps2d` on the diagonal, and its determinant, which was `before`."""
+    det = before + eps2d * (a + c) + eps2d * eps2d
+    a, c = a + eps2d, c + eps2d
+    # The box around an ellipse too thin for the conic: the ellipse through its corners.
+    thin = det < _THINNEST * a * c
+    a, b, c = jnp.where(thin, 2 * a, a), jnp.where(thin, 0, b), jnp.where(thin, 2 * c, c)
+    return a, b, c, jnp.where(thin, a * c, det)
+
+
+def _of_contour(o: Contour, eps2d: Any, level: jax.Array, width: int, height: int) -> tuple[jax.Array, ...]:
+    """As `_to_pixels`, of an ellipse at the level in pixels."""
+    # An ellipse through the corners of the picture and a pixel more.
+    sides = [0.5 * (size + 2.0) ** 2 for size in (width, height)]
+    whole = (0.5 * width, 0.5 * height, sides[0], 0.0, sides[1])
+    u, v, a, b, c = (jnp.where(o.whole, all_, part) for all_, part in zip(whole, o[:5], strict=True))
+    a, b, c = a / level, b / level, c / level
+    return u, v, *_widened(a, b, c, jnp.maximum(a * c - b * b, 0), eps2d)
 
 
 def _pixels(slopes: Range, focal: jax.Array, centre: jax.Array, straight: jax.Array, size: int) -> Range:

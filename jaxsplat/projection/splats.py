@@ -59,6 +59,8 @@ class Settings(NamedTuple):
     named: Model | None
     antialiased: bool
     alpha_min: float
+    compensation_min: float
+    tile_sigmas: float
 
 
 class Screen(NamedTuple):
@@ -183,11 +185,11 @@ def per_camera(value: Any, rank: int) -> Any:
     return _linalg.lift(jnp.asarray(value)[..., None], rank) if jnp.ndim(value) else value
 
 
-def compensation(before: jax.Array, det: jax.Array) -> jax.Array:
-    """sqrt(before / det), no smaller than `COMPENSATION_MIN`, where det = before + non-negative terms."""
+def compensation(before: jax.Array, det: jax.Array, least: float) -> jax.Array:
+    """sqrt(before / det), no smaller than `least`, where det = before + non-negative terms."""
     ratio = before / det
-    above = ratio > const.COMPENSATION_MIN**2
-    return jnp.where(above, jnp.sqrt(jnp.where(above, ratio, 1)), const.COMPENSATION_MIN)
+    above = ratio > least**2
+    return jnp.where(above, jnp.sqrt(jnp.where(above, ratio, 1)), least)
 
 
 def find_visible(
@@ -208,7 +210,12 @@ def find_visible(
         visible &= opacity >= settings.alpha_min
         extent = jnp.sqrt(2 * jnp.log(jnp.maximum(opacity / settings.alpha_min, 1)))
     # At least 1: a splat whose opacity is exactly alpha_min can still reach the pixel that it is centred on.
-    across, down = (jnp.clip(jnp.ceil(extent * jnp.sqrt(s)), 1, RADIUS_LIMIT) for s in (screen.a, screen.c))
+    sides = extent * jnp.sqrt(screen.a), extent * jnp.sqrt(screen.c)
+    if settings.tile_sigmas:
+        half = 0.5 * (screen.a + screen.c)
+        longer = half + jnp.sqrt(jnp.maximum(half * half - screen.det, 0))
+        sides = (settings.tile_sigmas * jnp.sqrt(longer),) * 2
+    across, down = (jnp.clip(jnp.ceil(side), 1, RADIUS_LIMIT) for side in sides)
     visible &= (across > settings.radius_clip) | (down > settings.radius_clip)
     visible &= (screen.u + across > 0) & (screen.u - across < settings.width)
     visible &= (screen.v + down > 0) & (screen.v - down < settings.height)

@@ -80,6 +80,8 @@ def project_unscented(
     shutter: Shutter | None = None,
     antialiased: bool = False,
     alpha_min: float = const.ALPHA_MIN,
+    compensation_min: float = const.COMPENSATION_MIN,
+    tile_sigmas: float = 0.0,
     transform: Unscented = Unscented(),
 ) -> Projected:
     """Projects 3D Gaussians to 2D Gaussians in every camera, by the mean and covariance of projected points.
@@ -110,6 +112,8 @@ def project_unscented(
       shutter: how the lines are read out while the camera moves; None for all at once.
       antialiased: whether the opacities will be multiplied by the compensations.
       alpha_min: opacity below which a splat is not drawn.
+      compensation_min: least compensation.
+      tile_sigmas: as in `project_gaussians`.
       transform: the points and their weights.
 
     Returns:
@@ -138,7 +142,8 @@ def project_unscented(
     splats = split_splats(means, quats, scales, None, opacities, rank)
     camera, named = split_camera(name, viewmats, Ks, camera_model, shutter, sizes)
     near, far = (per_camera(plane, rank) for plane in planes)
-    settings = Settings(eps2d, near, far, radius_clip, width, height, named, antialiased, alpha_min)
+    rule = antialiased, alpha_min, compensation_min, tile_sigmas
+    settings = Settings(eps2d, near, far, radius_clip, width, height, named, *rule)
     # As in the other projection: culled rows are found first, and replaced by harmless ones.
     plain = _screen(*lax.stop_gradient((splats, camera)), settings, shutter, transform, visible=None)
     visible, radii = find_visible(plain, splats, camera, settings)
@@ -183,7 +188,18 @@ def _screen(
     before = safe(before, 0)
     det = safe(before + settings.eps2d * (a + c) + settings.eps2d * settings.eps2d, 1)
     a, c = a + settings.eps2d, c + settings.eps2d
-    return Screen(mean, whole, depth, u[0] + shift[0], v[0] + shift[1], a, b, c, det, compensation(before, det))
+    return Screen(
+        mean,
+        whole,
+        depth,
+        u[0] + shift[0],
+        v[0] + shift[1],
+        a,
+        b,
+        c,
+        det,
+        compensation(before, det, settings.compensation_min),
+    )
 
 
 def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from jaxsplat import losses
+from jaxsplat.cameras import Lens
 from jaxsplat.data.capture import Cameras, Capture
 from jaxsplat.data.normalize import Normalization, normalization
 from jaxsplat.io.files import InputError, load_json
@@ -113,13 +114,15 @@ def aligned_capture(
         return refined_viewmats(viewmat[None], delta[None, :3], unit * delta[None, 3:])
 
     @jax.jit
-    def fitted(splats: Splats, viewmat: jax.Array, K: jax.Array, image: jax.Array, mask: jax.Array | None) -> jax.Array:
+    def fitted(
+        splats: Splats, viewmat: jax.Array, K: jax.Array, lens: Lens | None, image: jax.Array, mask: jax.Array | None
+    ) -> jax.Array:
         target = image[None].astype(splats.means.dtype) / 255.0
 
         def loss(delta: jax.Array) -> jax.Array:
             output = render_splats(
                 splats, moved(viewmat, delta), K[None], width=cameras.width, height=cameras.height,
-                background=background, antialiased=antialiased, backend=backend,
+                background=background, antialiased=antialiased, backend=backend, lens=lens,
             )  # fmt: skip
             return losses.l1(output.colors, target, masks=None if mask is None else mask[None]).mean()
 
@@ -136,6 +139,6 @@ def aligned_capture(
     viewmats = cameras.viewmats.copy()
     for i in held_out_views(capture):
         mask = None if capture.masks is None else jnp.asarray(capture.masks[i])
-        view = (jnp.asarray(array[i]) for array in (viewmats, cameras.Ks))
+        view = jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), (viewmats, cameras.Ks, cameras.lens))
         viewmats[i] = np.asarray(fitted(splats, *view, jnp.asarray(capture.images[i]), mask))
     return dataclasses.replace(capture, cameras=cameras._replace(viewmats=viewmats))

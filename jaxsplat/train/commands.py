@@ -17,7 +17,7 @@ from jaxsplat._ffi import keep_freed_memory
 from jaxsplat.data.capture import load_cameras, load_capture
 from jaxsplat.data.demo import make_demo_capture
 from jaxsplat.data.pictures import DEFAULT_MEMORY, Alpha
-from jaxsplat.io.commands import Convert, Export, Info
+from jaxsplat.io.commands import Convert, Info
 from jaxsplat.io.files import InputError, save_json
 from jaxsplat.io.images import save_image, to_uint8
 from jaxsplat.io.sog import META
@@ -29,6 +29,7 @@ from jaxsplat.strategy import MCMC, Default, Fixed
 from jaxsplat.train.cameras import aligned_capture, with_cameras
 from jaxsplat.train.config import TrainConfig
 from jaxsplat.train.evaluate import aligned_note, as_json, evaluate, picture_name, save_pictures
+from jaxsplat.train.export import Export
 from jaxsplat.train.path import Flight, camera_path
 from jaxsplat.train.render import make_renderer
 from jaxsplat.train.run import CAMERAS, METRICS, PICTURES, SPLATS, Existing, saved_settings, train_capture
@@ -54,8 +55,8 @@ class Train:
     """What transparency means: the background shows through (blend), or the pixel does not count (mask)."""
     memory: float = DEFAULT_MEMORY / 2**30
     """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
-    undistort: bool = True
-    """Remove lens distortion from the photographs; otherwise splats are projected through the lens."""
+    undistort: bool = False
+    """Remove lens distortion from the photographs, instead of projecting splats through the lens."""
     held_out: tuple[str, ...] = ()
     """Names of the photographs to evaluate on; by default what the files say, or every eighth."""
     resume: bool = False
@@ -185,7 +186,7 @@ class Eval:
             downscale=_first(self.downscale, trained.get("downscale"), 1),
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
-            undistort=_first(trained.get("undistort"), True),
+            undistort=_first(trained.get("undistort"), False),
             held_out=_first(trained.get("held_out"), ()) if self.capture is None else (),
         )
         if self.capture is None and (ply.parent / CAMERAS).is_file():

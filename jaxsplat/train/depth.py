@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import _check
+from jaxsplat.cameras import Lens
 from jaxsplat.data.depths import ViewDepths
+from jaxsplat.data.optics import lens_of_view, show_points
 
 _CELL = 8
 """Side in pixels of the cells in which points hide each other."""
@@ -24,7 +26,7 @@ class SparseDepths(NamedTuple):
 
     Attributes:
       pixels: [B, P, 2] x and y in pixels.
-      depths: [B, P] along the optical axis, in world units.
+      depths: [B, P] as the renderer has them, in world units.
       weights: [B, P] zero where a row holds nothing.
     """
 
@@ -40,6 +42,7 @@ def sparse_depths(
     *,
     width: int,
     height: int,
+    lens: Lens | None = None,
     per_view: int = 1024,
     seed: int = 0,
 ) -> SparseDepths:
@@ -51,6 +54,7 @@ def sparse_depths(
       Ks: [V, 3, 3] in pixels.
       width: of the pictures, in pixels.
       height: of the pictures, in pixels.
+      lens: of the views, coefficients [V, n]; None for pinholes.
       per_view: most points of a view; a random part where there are more.
       seed: of that choice.
 
@@ -67,11 +71,8 @@ def sparse_depths(
     pixels, depths, weights = (np.zeros((views, per_view, *tail), np.float32) for tail in ((2,), (), ()))
     for view in range(views):
         local = points @ viewmats[view, :3, :3].T + viewmats[view, :3, 3]
-        z = local[:, 2]
-        front = np.where(z > 0, z, np.inf)
-        xy = (local @ Ks[view].T)[:, :2] / front[:, None]
-        inside = (z > 0) & (xy >= 0).all(1) & (xy[:, 0] < width) & (xy[:, 1] < height)
-        seen = np.flatnonzero(inside)
+        xy, z, shown = show_points(local, Ks[view], lens_of_view(lens, view))
+        seen = np.flatnonzero(shown & (xy >= 0).all(1) & (xy[:, 0] < width) & (xy[:, 1] < height))
         cells = (xy[seen] // _CELL).astype(np.int64) @ [1, -(-width // _CELL)]
         nearest = np.full(-(-width // _CELL) * -(-height // _CELL), np.inf)
         np.minimum.at(nearest, cells, z[seen])

@@ -83,16 +83,15 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     images: Any = capture.images[training]
     masks: Any = None if capture.masks is None else capture.masks[training]
     alphas: Any = None if capture.alphas is None else capture.alphas[training]
+    lens = jax.tree.map(lambda leaf: leaf[training], capture.cameras.lens)
     notes = []
     if capture.points is not None:
         cloud = PointCloud(normal.points(capture.points.points), capture.points.colors)
     else:
         count = min(config.initial_points, config.strategy.cap)
-        cloud = random_points(viewmats, Ks, images, count=count, masks=masks, seed=config.seed)
+        cloud = random_points(viewmats, Ks, images, lens=lens, count=count, masks=masks, seed=config.seed)
         notes.append(f"The capture has no points: {count:,} random ones are used.")
-    views = Batch(images, jnp.asarray(viewmats), jnp.asarray(Ks), masks=masks)
-    if capture.cameras.lens is not None:
-        views = views._replace(lens=jax.tree.map(lambda leaf: jnp.asarray(leaf[training]), capture.cameras.lens))
+    views = Batch(images, jnp.asarray(viewmats), jnp.asarray(Ks), masks=masks, lens=jax.tree.map(jnp.asarray, lens))
     if config.random_background:
         views = views._replace(alphas=alphas)
     if config.views_per_step > len(viewmats):
@@ -102,7 +101,7 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
             raise InputError("depth_weight needs a capture with sparse points or maps of depths, and this one has none")
         height, width = images.shape[1:3]
         if capture.depths is None:
-            depths = sparse_depths(cloud.points, viewmats, Ks, width=width, height=height)
+            depths = sparse_depths(cloud.points, viewmats, Ks, width=width, height=height, lens=lens)
         else:
             depths = known_depths([capture.depths[int(i)] for i in np.flatnonzero(training)], scale=normal.scale)
         views = views._replace(depths=depths)

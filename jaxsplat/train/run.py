@@ -59,7 +59,7 @@ def train_capture(
     downscale: int = 1,
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
-    undistort: bool = True,
+    undistort: bool = False,
     held_out: Sequence[str] = (),
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
@@ -78,7 +78,7 @@ def train_capture(
       downscale: integer factor by which the photographs are shrunk.
       alpha: what their transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept. The result does not depend on it.
-      undistort: remove lens distortion from the photographs; otherwise splats are projected through the lens.
+      undistort: remove lens distortion from the photographs, instead of projecting splats through the lens.
       held_out: names of the views to evaluate on; by default as in `load_capture`.
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.

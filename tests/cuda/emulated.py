@@ -49,11 +49,11 @@ def build(kind: str, sources: Path = SOURCES) -> Path:
         with more than a few entries in their lists are worked on some at a time, or one by one).
       sources: the folder with `cuda/`, `ffi/` and what they include.
     """
-    kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-x", "c++")
+    kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-DJAXSPLAT_POISON", "-x", "c++")
     # Only the kernels: everything else is slow to sanitize, and the scheduler must not be.
     jobs = {path: kernels for path in sorted((sources / "cuda").glob("*.cu"))}
-    for name in ("3d", "world"):
-        jobs[sources / f"ffi/rasterize_gaussians_{name}.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
+    for name in ("gaussians_3d", "gaussians_world", "meshes"):
+        jobs[sources / f"ffi/rasterize_{name}.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
     jobs[EMULATOR / "ask.cc"] = ("-O0",)
     jobs[EMULATOR / "emulator.cc"] = ("-O2", *((SANITIZER,) if kind == "sanitized" else ()))
     if kind == "races":

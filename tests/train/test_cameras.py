@@ -15,9 +15,10 @@ from tests.train.scenes import random_splats
 from tests.train.test_evaluate import captured
 
 
-def test_alignment_finds_held_out_cameras_and_leaves_the_others(tmp_path):
+@pytest.mark.parametrize("distortion", [None, {"k1": -0.2}])
+def test_alignment_finds_held_out_cameras_and_leaves_the_others(tmp_path, distortion):
     splats = random_splats(50)
-    capture = captured(tmp_path, splats)
+    capture = captured(tmp_path, splats, distortion=distortion)
     true = capture.cameras.viewmats
     shift = jnp.asarray(np.random.default_rng(0).normal(size=(2, 10, 3)) * 0.02, jnp.float32)
     wrong = np.asarray(refined_viewmats(jnp.asarray(true), shift[0], 3.0 * shift[1]))

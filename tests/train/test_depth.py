@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsplat.cameras import Lens
 from jaxsplat.optim import LearningRates
 from jaxsplat.strategy import Fixed
 from jaxsplat.train import Batch, TrainConfig, init_state, make_train_step
@@ -23,6 +24,27 @@ def test_points_are_where_the_camera_sees_them():
     assert sparse.weights.tolist() == [[1, 0, 0, 0]]
     np.testing.assert_allclose(sparse.pixels[0, 0], [16 + 2, 12 - 1], rtol=1e-5)
     assert sparse.depths[0, 0] == 2.0
+
+
+def test_points_are_where_a_lens_puts_them():
+    bent = project([[0.4, -0.2, 2.0]], lens=Lens(radial=np.float32([[-0.5]])))
+    shrink = 1 - 0.5 * (0.2**2 + 0.1**2)
+    np.testing.assert_allclose(bent.pixels[0, 0], [16 + 8 * shrink, 12 - 4 * shrink], rtol=1e-5)
+    assert bent.depths[0, 0] == 2.0
+
+
+def test_a_fisheye_sees_points_behind_it_at_their_distance():
+    narrow = np.diag([4.0, 4.0, 1.0])[None] + K * [[[0, 0, 1], [0, 0, 1], [0, 0, 0]]]
+    sparse = sparse_depths(
+        np.float32([[3.0, 0, -4.0]]),
+        VIEW,
+        narrow,
+        width=32,
+        height=24,
+        lens=Lens("equidistant", radial=np.zeros((1, 1))),
+    )
+    np.testing.assert_allclose(sparse.pixels[0, 0], [16 + 4 * (np.pi - np.arctan(0.75)), 12], rtol=1e-5)
+    assert sparse.depths[0, 0] == 5.0
 
 
 def test_points_behind_others_are_left_out_and_those_just_behind_are_not():

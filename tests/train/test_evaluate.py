@@ -14,12 +14,12 @@ from jaxsplat.train.evaluate import picture_name, save_pictures
 from tests.train.scenes import random_splats, write_capture
 
 
-def captured(tmp_path, splats, **settings):
-    """A capture whose photographs are renders of the splats."""
-    capture = load_capture(write_capture(tmp_path / "c"))
+def captured(tmp_path, splats, *, distortion=None, **settings):
+    """A capture whose photographs are renders of the splats, through a lens where there is distortion."""
+    capture = load_capture(write_capture(tmp_path / "c", **(distortion or {})), undistort=False)
     render = make_renderer(width=24, height=20, **settings)
-    cameras = capture.cameras
-    images = render(splats, jnp.asarray(cameras.viewmats), jnp.asarray(cameras.Ks))
+    cameras = jax.tree.map(jnp.asarray, (capture.cameras.viewmats, capture.cameras.Ks, capture.cameras.lens))
+    images = render(splats, *cameras)
     return dataclasses.replace(capture, images=np.round(np.asarray(images) * 255).astype(np.uint8))
 
 
@@ -40,15 +40,9 @@ def test_small_splats_are_evaluated_as_they_were_trained(tmp_path, antialiased):
 
 def test_photographs_are_compared_through_their_lens(tmp_path):
     splats = random_splats(50)
-    capture = load_capture(write_capture(tmp_path / "c", k1=-0.2, p1=0.05), undistort=False)
-    cameras = capture.cameras
-    assert cameras.lens is not None
-    render = make_renderer(width=24, height=20)
-    lens = jax.tree.map(jnp.asarray, cameras.lens)
-    images = render(splats, jnp.asarray(cameras.viewmats), jnp.asarray(cameras.Ks), lens)
-    capture = dataclasses.replace(capture, images=np.round(np.asarray(images) * 255).astype(np.uint8))
+    capture = captured(tmp_path, splats, distortion={"k1": -0.2, "p1": 0.05})
     assert evaluate(splats, capture).psnr > 55
-    straight = dataclasses.replace(capture, cameras=cameras._replace(lens=None))
+    straight = dataclasses.replace(capture, cameras=capture.cameras._replace(lens=None))
     assert evaluate(splats, straight).psnr < 40
 
 

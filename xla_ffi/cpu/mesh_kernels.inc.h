@@ -131,22 +131,18 @@ struct Slots {
 template <bool kDistance, class F>
 JAXSPLAT_INLINE void ForEachHit(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor,
                                 const F& f) {
-  const TriangleSetup triangle(job.mesh.face_verts + face * 9);
+  const float* const corners = job.mesh.face_verts + face * 9;
   // Only read where there is a neighbour.
-  const TriangleSetup other(job.mesh.face_verts + (neighbor < 0 ? face : neighbor) * 9);
+  const float* const half_corners = job.mesh.face_verts + (neighbor < 0 ? face : neighbor) * 9;
+  const TriangleSetup triangle(corners), other(half_corners);
   ForEachBlock(job, pixels, face, [&](int block_x, int block_y) {
     for (int group = 0; group < kGroups; ++group) {
       const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
-      TriangleHit found = Hit<kDistance>(triangle, job.rule, job.mesh, x, y);
+      TriangleHit found = Hit<kDistance>(triangle, corners, job.rule, job.mesh, x, y);
       if (!Any(found.hit)) continue;
       if (kDistance && neighbor >= 0) {
-        // Of the two halves of a clipped face, the pixel sees the nearer on the screen.
-        const TriangleHit half = Hit<true>(other, job.rule, job.mesh, x, y);
-        const Vec own = found.SignedDistance(), others = half.SignedDistance();
-        const Mask keep = neighbor < face ? own < others : own <= others;
-        const Vec one(1.0f), zero(0.0f);
-        const Vec stay = Select(half.hit, Select(keep, one, zero), one);
-        found.hit = found.hit & (zero < stay);
+        const TriangleHit half = Hit<true>(other, half_corners, job.rule, job.mesh, x, y);
+        found.hit = found.hit & SeenBeside(found, half, neighbor < face);
       }
       f((block_y * pixels.side + block_x) * kGroups + group, x, y, found);
     }
@@ -218,14 +214,9 @@ void EvaluateSlots(const MeshTileJob& job, const Mask& there, const int32_t* cor
                    SlotValues* out) {
   CornerVec v[3];
   LoadCorners(job.mesh.face_verts, corner_index, v);
-  const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + Vec(kTriangleEpsilon);
-  Barycentric bary(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
-  if (job.rule.perspective_correct) bary.Correct(v[0].z, v[1].z, v[2].z);
-  if (job.rule.clip_barycentric_coords) bary.Clip();
-  for (int i = 0; i < 3; ++i) Select(there, bary.w[i], Vec(-1.0f)).Store(out->bary[i]);
-  const Vec d = Min(NearestPoint(px, py, v[0], v[1]).distance,
-                    Min(NearestPoint(px, py, v[0], v[2]).distance, NearestPoint(px, py, v[1], v[2]).distance));
-  Select(there, d, Vec(1.0f)).Store(out->distance);
+  const TriangleValues values(job.rule, v, px, py);
+  for (int i = 0; i < 3; ++i) Select(there, values.bary[i], Vec(-1.0f)).Store(out->bary[i]);
+  Select(there, values.distance, Vec(1.0f)).Store(out->distance);
 }
 
 // Writes the slots of one group, as far as any of its pixels fills them.

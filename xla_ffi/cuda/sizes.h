@@ -27,6 +27,8 @@ inline constexpr int kWideChannels = 16;
 inline constexpr int64_t kRowsInFlight = int64_t{1} << 22;
 inline constexpr int64_t kTilesInFlight = int64_t{1} << 24;
 inline constexpr int64_t kEntriesInFlight = JAXSPLAT_ENTRIES_IN_FLIGHT;
+// Slots of pixels that see faces, which take more memory each.
+inline constexpr int64_t kSlotsInFlight = std::max<int64_t>(kEntriesInFlight / 16, 1024);
 
 // How many images are worked on together, each with so many splats and at most so many entries.
 inline int64_t ImagesAtOnce(int64_t size, int64_t tiles, int64_t entries) {

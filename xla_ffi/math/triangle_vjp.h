@@ -1,4 +1,4 @@
-// The reverse step of one triangle at one pixel, another triangle for each lane.
+// One triangle at one pixel, another triangle for each lane: its values, and its reverse step.
 #ifndef JAXSPLAT_MATH_TRIANGLE_VJP_H_
 #define JAXSPLAT_MATH_TRIANGLE_VJP_H_
 
@@ -34,6 +34,20 @@ struct NearestPoint {
     x = Fma(along, dx, a.x) - px;
     y = Fma(along, dy, a.y) - py;
     distance = Fma(x, x, y * y);
+  }
+};
+
+// What one triangle says about one pixel, whether or not it is hit.
+struct TriangleValues {
+  Vec bary[3], distance;
+  JAXSPLAT_INLINE TriangleValues(const MeshRule& rule, const CornerVec (&v)[3], const Vec& px, const Vec& py) {
+    const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + Vec(kTriangleEpsilon);
+    Barycentric b(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
+    if (rule.perspective_correct) b.Correct(v[0].z, v[1].z, v[2].z);
+    if (rule.clip_barycentric_coords) b.Clip();
+    for (int i = 0; i < 3; ++i) bary[i] = b.w[i];
+    distance = Min(NearestPoint(px, py, v[0], v[1]).distance,
+                   Min(NearestPoint(px, py, v[0], v[2]).distance, NearestPoint(px, py, v[1], v[2]).distance));
   }
 };
 
