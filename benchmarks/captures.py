@@ -15,7 +15,7 @@ from jaxsplat.io.files import InputError
 STRATEGIES = ("fixed", "default", "mcmc")
 FEW = 12
 FEW_OPTIONS = ("--random-background", "--rates.means", "4e-4", "--mcmc.growth", "0.12")
-"""Of every strategy where a capture has fewer pictures: what few pictures leave open fills with splats that drift."""
+"""Of every strategy alike where a capture has fewer pictures, found by trials on the castle."""
 HELD_OUT = {"sceaux_castle": ("100_7101.JPG", "100_7104.JPG", "100_7107.JPG")}
 """Instead of every eighth: the first picture of the castle shows a tree that no other shows."""
 HEAD = (
