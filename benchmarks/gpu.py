@@ -1,6 +1,7 @@
-"""Times of the rasterizer on a GPU: `python -m benchmarks.gpu [--scale 1] [--out FILE]` writes JSON, then a table.
+"""Times of the rasterizers on a GPU: `python -m benchmarks.gpu [--scale 1] [--out FILE]` writes JSON, then a table.
 
-Splats lie at random in front of the camera. The least of several runs counts.
+Splats lie at random in front of the camera; the mesh is a hilly surface that fills the picture. The least of several
+runs counts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsplat import losses, rasterize_gaussians_3d
+from benchmarks.meshes import landscape
+from jaxsplat import losses, rasterize_gaussians_3d, rasterize_meshes
 
 
 class Case(NamedTuple):
@@ -35,6 +37,12 @@ CASES = (
     Case("5M splats", 1, 5_000_000, 1920, 1080, 3),
     Case("4096 views of 64x64", 4096, 1_000, 64, 64, 3),
 )
+
+MESH = 1_000_000, 1024
+"""Faces, and the side of the picture."""
+
+MESH_SLOTS = {1: 0.0, 8: 1.0}
+"""Faces per pixel, and the squared blur radius."""
 
 
 def operands(case: Case) -> tuple[tuple[jax.Array, ...], dict[str, jax.Array]]:
@@ -86,6 +94,25 @@ def measure(case: Case) -> dict[str, float]:
     }
 
 
+def measure_mesh(faces: int, size: int, slots: int) -> dict[str, float]:
+    """Forward pass of a mesh, and forward with backward, in milliseconds.
+
+    Args:
+      faces: about how many.
+      size: side of the picture.
+      slots: faces per pixel.
+    """
+    settings = {"width": size, "height": size, "faces_per_pixel": slots, "blur_radius": MESH_SLOTS[slots]}
+
+    @jax.jit
+    def forward(verts: jax.Array) -> Any:
+        return rasterize_meshes(verts, None, clip_barycentric_coords=True, **settings)
+
+    both = jax.jit(jax.grad(lambda verts: sum(jnp.sum(x * x) for x in forward(verts)[1:])))
+    verts = jnp.asarray(landscape(faces, size, "landscape").face_verts)
+    return {"forward": least_ms(forward, verts), "with backward": least_ms(both, verts)}
+
+
 def main() -> None:
     """Measures every case."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
@@ -93,11 +120,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
-    for case in CASES:
-        images, splats = (max(1, round(n * arguments.scale)) for n in (case.images, case.splats))
-        found[case.name] = measure(case._replace(images=images, splats=splats))
+
+    def write(name: str, ms: dict[str, float]) -> None:
+        found[name] = ms
         result = {"device": jax.devices()[0].device_kind, "scale": arguments.scale, "ms": found}
         arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+    for case in CASES:
+        images, splats = (max(1, round(n * arguments.scale)) for n in (case.images, case.splats))
+        write(case.name, measure(case._replace(images=images, splats=splats)))
+    for slots in MESH_SLOTS:
+        faces = max(2, round(MESH[0] * arguments.scale))
+        write(f"1M faces, {slots} a pixel", measure_mesh(faces, MESH[1], slots))
     print(f"{jax.devices()[0].device_kind}, ms\n{'':28}{'forward':>12}{'+ backward':>12}{'step':>12}")
     for name, ms in found.items():
         print(f"{name:28}" + "".join(f"{value:12.2f}" for value in ms.values()))

@@ -240,6 +240,7 @@ FASTER = (
     "0.5",
 )
 MODEL = ("--rates.means", "1.6e-4")
+BILATERAL = ("--appearance.kind", "bilateral", "--appearance.grid", "1", "4", "4", "--appearance.rate", "5e-3")
 DEFAULT = ("--strategy", "default", "--cap", "4000")
 MCMC = (
     "--strategy", "mcmc", "--cap", "4000", "--initial-points", "4000",
@@ -251,7 +252,10 @@ CASES = (
     Case("poses_aligned", "the same, cameras aligned before they are compared", shake, POSES, (*MODEL, *ALIGN), True),
     Case("focal", "focal length 4% too long", zoom, INTRINSICS, (*MODEL, *ALIGN), True),
     Case("exposure", "exposures from 0.7 to 1.3", expose, ("--appearance.kind", "affine"), MODEL),
-    Case("filters", "another side of each picture brightened", shade, ("--appearance.kind", "bilateral"), MODEL),
+    Case(
+        "filters", "another side of each picture brightened, SH degree 0", shade, BILATERAL,
+        (*MODEL, "--sh-degree", "0"),
+    ),
     Case("salt", "a tenth of the pixels white", salt, ("--difference", "huber"), (*MODEL, "--difference", "mse")),
     Case("masks", "something passes by", pass_by, (), MODEL, bare=forget_masks),
     Case(

@@ -27,7 +27,7 @@ from benchmarks import native
 
 RECORD = Path(__file__).with_suffix(".json")
 ARCHITECTURES = (80, 90, 120)
-FILES = ("rasterize_gaussians_3d", "tile_backward", "tile_forward", "tile_lists")
+FILES = tuple(sorted(path.stem for path in (native.XLA_FFI / "cuda").glob("*.cu") if path.stem != "device_sort"))
 """Not the algorithms of CUB, which are not ours."""
 
 FLAGS = ("-std=c++17", "-O3", "-fmad=false", "-DJAXSPLAT_DEVICE", f"-I{native.XLA_FFI}", "-cubin")

@@ -6,6 +6,7 @@ use and must agree afterwards, and a leading `...` stands for batch axes, which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat.types import Blend, Splats
+
+MAX_SIDE = 2**23
 
 
 def shapes(function: str, **arguments: tuple[Any, str]) -> dict[str, Any]:
@@ -94,11 +97,30 @@ def positive_int(function: str, **arguments: Any) -> None:
             raise ValueError(f"{function}: {name} must be at least 1, got {value}.")
 
 
-def tile_size(function: str, value: int, *, name: str = "tile_size") -> None:
-    """Raises unless a tile of this size consists of whole 4x4 blocks, at most 64 of them."""
-    positive_int(function, **{name: value})
-    if value % 4 or value > 32:
-        raise ValueError(f"{function}: {name} must be a multiple of 4 up to 32, got {value}.")
+def grid(function: str, tile_size: int, *, name: str = "tile_size", **sides: int) -> None:
+    """Raises unless tiles of this size make a grid that can be numbered, over a picture with sides so named.
+
+    Args:
+      function: name of the public function.
+      tile_size: of whole 4x4 blocks, at most 64 of them.
+      name: of the tile size.
+      **sides: width and height in pixels.
+    """
+    positive_int(function, **{name: tile_size}, **sides)
+    if tile_size % 4 or tile_size > 32:
+        raise ValueError(f"{function}: {name} must be a multiple of 4 up to 32, got {tile_size}.")
+    for side, value in sides.items():
+        if value > MAX_SIDE:
+            raise ValueError(
+                f"{function}: {side} must be at most {MAX_SIDE} (up to there float32 tells pixel centres apart), "
+                f"got {value}."
+            )
+    tiles = math.prod(-(-value // tile_size) for value in sides.values())
+    if tiles >= 2**31:
+        raise ValueError(
+            f"{function}: {' and '.join(sides)} must give fewer than {2**31} tiles of {tile_size}x{tile_size} pixels, "
+            f"got {' x '.join(map(str, sides.values()))} with {tiles}."
+        )
 
 
 def blend(function: str, rule: Blend) -> None:

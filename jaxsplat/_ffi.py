@@ -53,7 +53,13 @@ _TARGETS = (
     "rasterize_silhouettes_backward",
 )
 
-_CUDA_FUNCTIONS = ("rasterize_gaussians_3d", "rasterize_gaussians_world", "intersect_tiles")
+_CUDA_FUNCTIONS = (
+    "rasterize_gaussians_3d",
+    "rasterize_gaussians_world",
+    "intersect_tiles",
+    "rasterize_meshes",
+    "rasterize_silhouettes",
+)
 """Functions whose kernels the CUDA module has. The targets have the same names on both platforms."""
 
 

@@ -59,8 +59,8 @@ def intersect_tiles(
       (1201,)
     """
     means2d, radii, depths = jnp.asarray(means2d), jnp.asarray(radii), jnp.asarray(depths)
-    _check.positive_int(_NAME, width=width, height=height, capacity=capacity)
-    _check.tile_size(_NAME, tile_size)
+    _check.positive_int(_NAME, capacity=capacity)
+    _check.grid(_NAME, tile_size, width=width, height=height)
     if (conics is None) != (opacities is None):
         raise ValueError(f"{_NAME}: exact extents need both conics and opacities; give both or neither.")
     if radii.ndim == means2d.ndim - 1:

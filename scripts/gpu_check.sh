@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that only a machine with an NVIDIA GPU can show: builds the CUDA module, compares it with the kernels for the
-# CPU, runs the tests of the rasterizer on the GPU, looks for faults, and measures. No network. Needs jax with CUDA, nvcc,
+# CPU, runs the tests of the rasterizers on the GPU, looks for faults, and measures. No network. Needs jax with CUDA, nvcc,
 # cmake and ninja; leaves its results in $OUT (default: ./gpu_check).
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,8 +26,9 @@ export XLA_PYTHON_CLIENT_PREALLOCATE=false
 step "build" 150 build
 export JAX_PLATFORMS=cuda,cpu
 step "scenes against the CPU" 60 python -m tests.cuda.scenes gpu
-step "tests on the GPU" 300 python -m pytest -q -n 0 -x tests/test_tiles.py tests/rasterize/test_gaussians_3d.py \
+step "tests on the GPU" 360 python -m pytest -q -n 0 -x tests/test_tiles.py tests/rasterize/test_gaussians_3d.py \
   tests/rasterize/test_bounded_lists.py tests/rasterize/test_gaussians_world.py \
+  tests/rasterize/test_meshes.py tests/rasterize/test_silhouettes.py \
   -k "not thread and not instruction_set and not channel_is_in and not bad_arguments"
 if command -v compute-sanitizer > /dev/null; then
   for tool in memcheck racecheck; do

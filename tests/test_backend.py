@@ -62,15 +62,16 @@ def test_on_a_gpu_with_a_module_only_the_functions_that_it_has_are_native(monkey
     monkeypatch.setattr(_ffi, "load_cuda", lambda: True)
     assert _backend.resolve("rasterize_gaussians_3d", "auto") == "native"
     assert _backend.resolve("intersect_tiles", "native") == "native"
-    with pytest.warns(UserWarning, match="rasterize_meshes: there is no native module for platform 'gpu'"):
-        assert _backend.resolve("rasterize_meshes", "auto") == "reference"
+    assert _backend.resolve("rasterize_meshes", "auto") == _backend.resolve("rasterize_silhouettes", "auto") == "native"
+    with pytest.warns(UserWarning, match="trace_contributors: there is no native module for platform 'gpu'"):
+        assert _backend.resolve("trace_contributors", "auto") == "reference"
     assert not _ffi.takes(jnp.zeros(3))
 
 
 def test_on_a_gpu_float64_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(_ffi, "platform", lambda: "gpu")
     monkeypatch.setattr(_ffi, "load_cuda", lambda: True)
-    for function in ("rasterize_gaussians_3d", "rasterize_gaussians_world"):
+    for function in ("rasterize_gaussians_3d", "rasterize_gaussians_world", "rasterize_meshes"):
         with pytest.raises(TypeError, match="colors is float64, but the native kernels compute in float32"):
             _backend.resolve(function, "auto", colors=np.zeros(3))
 
@@ -102,6 +103,8 @@ def test_the_cuda_module_is_registered_where_it_was_built_and_missed_where_not(m
         "rasterize_gaussians_3d_forward", "rasterize_gaussians_3d_forward_static",
         "rasterize_gaussians_world_backward", "rasterize_gaussians_world_backward_static",
         "rasterize_gaussians_world_forward", "rasterize_gaussians_world_forward_static",
+        "rasterize_meshes_backward", "rasterize_meshes_forward", "rasterize_silhouettes_backward",
+        "rasterize_silhouettes_forward",
     ]  # fmt: skip
 
 

@@ -45,3 +45,22 @@ def test_static_integers():
         _check.positive_int("f", width=True)
     with pytest.raises(ValueError, match="width must be at least 1, got -2"):
         _check.positive_int("f", width=-2)
+
+
+def test_a_grid_of_as_many_tiles_as_can_be_numbered_is_allowed():
+    _check.grid("f", 4, width=_check.MAX_SIDE, height=4092)
+
+
+@pytest.mark.parametrize(
+    ("tile_size", "width", "height", "message"),
+    [
+        (4, _check.MAX_SIDE, 4097, r"f: width and height must give fewer than 2147483648 tiles of 4x4 pixels"),
+        (32, 5, _check.MAX_SIDE + 1, "f: height must be at most 8388608 .*, got 8388609"),
+        (16, 0, 5, "f: width must be at least 1, got 0"),
+        (6, 5, 5, "f: tile_size must be a multiple of 4 up to 32, got 6"),
+        (36, 5, 5, "f: tile_size must be a multiple of 4 up to 32, got 36"),
+    ],
+)
+def test_an_impossible_grid_is_refused(tile_size, width, height, message):
+    with pytest.raises(ValueError, match=message):
+        _check.grid("f", tile_size, width=width, height=height)

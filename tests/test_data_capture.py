@@ -100,6 +100,14 @@ def test_blender_layout_holds_out_the_test_frames(tmp_path):
     assert load_capture(folder).held_out.tolist() == [True, False, False, False]
 
 
+def test_named_views_are_held_out_whatever_the_files_say(tmp_path):
+    folder = write_capture(tmp_path / "c", views=10, train_filenames=[f"images/{i:03}.png" for i in range(9)])
+    assert np.flatnonzero(load_capture(folder).held_out).tolist() == [9]
+    assert np.flatnonzero(load_capture(folder, held_out=("images/007.png", "002.png")).held_out).tolist() == [2, 7]
+    with pytest.raises(InputError, match=r"must name one usable image each, got 2.png, 11; there are images/000.png"):
+        load_capture(folder, held_out=("2.png", "003.png", "11"))
+
+
 def test_points_of_the_capture_are_loaded_and_a_missing_file_is_noted(tmp_path):
     folder = write_capture(tmp_path / "c", ply_file_path="p.ply")
     assert load_capture(folder).notes == ("The point cloud p.ply is missing.",)

@@ -97,6 +97,7 @@ def load_capture(
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
     undistort: bool = True,
+    held_out: Sequence[str] = (),
 ) -> Capture:
     """Loads a capture of any kind: transforms.json, Blender's transforms_train.json, COLMAP's models, poses_bounds.npy.
 
@@ -115,10 +116,11 @@ def load_capture(
       alpha: what transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept; more are read again when they are needed.
       undistort: remove lens distortion; otherwise the pictures stay as they are, and the cameras have a lens.
+      held_out: names of the views that are for evaluation only, as in `cameras.names` or the end of the path. By
+        default what the files say (Blender's transforms_test.json, nerfstudio's lists of names), otherwise every 8th.
 
     Returns:
-      The capture, views sorted by name. Held out is what the files say (Blender's transforms_test.json, nerfstudio's
-      lists of names), otherwise every 8th.
+      The capture, views sorted by name.
 
     Raises:
       InputError: naming the file and the field.
@@ -136,8 +138,8 @@ def load_capture(
     store = _store(views, alpha, np.array(background, np.float32), transparent, memory)
     shown, notes = _shown(views, store, alpha, notes)
     views = [views[i] for i in shown]
-    held_out = _held_out(views)
-    training = int((~held_out).sum())
+    evaluated = _held_out(source.path, views, held_out)
+    training = int((~evaluated).sum())
     if training < 2:
         raise InputError(
             f"{source.path}: {len(views)} usable images leave {training} for training, at least 2 are needed. "
@@ -152,7 +154,7 @@ def load_capture(
         images=images,
         masks=Images(store, "mask", shown) if store.canvas.masked else None,
         alphas=Images(store, "alpha", shown) if transparent else None,
-        held_out=held_out,
+        held_out=evaluated,
         points=source.points,
         depths=_depths(source, views),
         background=np.array(background, np.float32),
@@ -206,7 +208,16 @@ def _source(path: Path | str, downscale: int) -> Source:
     )
 
 
-def _held_out(views: Sequence[View]) -> np.ndarray:
+def _held_out(path: Path, views: Sequence[View], asked: Sequence[str]) -> np.ndarray:
+    if asked:
+        names = [f"/{view.frame.name}" for view in views]
+        unknown = [name for name in asked if sum(known.endswith(f"/{name}") for known in names) != 1]
+        if unknown:
+            raise InputError(
+                f"{path}: held_out must name one usable image each, got {listed(unknown)}; there are "
+                f"{listed([view.frame.name for view in views])}"
+            )
+        return np.array([any(known.endswith(f"/{name}") for name in asked) for known in names])
     said = [view.frame.held_out for view in views]
     if all(flag is None for flag in said):
         return np.arange(len(views)) % HOLD_OUT_EVERY == 0

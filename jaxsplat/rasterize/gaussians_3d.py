@@ -356,8 +356,7 @@ def check_arguments(
     height, tile_size, blend,
 ) -> None:  # fmt: skip
     """Raises unless the arguments of a function of that name fit."""
-    _check.positive_int(name, width=width, height=height)
-    _check.tile_size(name, tile_size)
+    _check.grid(name, tile_size, width=width, height=height)
     if tiles is None and (depths is None or radii is None):
         raise ValueError(f"{name}: give depths and radii, or tiles.")
     if tiles is not None and (radii is not None or (depths is not None and depth_limit is None)):

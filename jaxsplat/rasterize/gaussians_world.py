@@ -251,7 +251,6 @@ _rasterize.defvjp(_forward, _backward, symbolic_zeros=True)
 
 def check_arguments(name, floats, extents, tiles, backgrounds, depth_limit, masks, tile_size, blend) -> None:
     """Raises unless the arguments of a function of that name fit."""
-    _check.tile_size(name, tile_size)
     if (extents is None) == (tiles is None):
         raise ValueError(f"{name}: give either extents or tiles, got {'neither' if tiles is None else 'both'}.")
     colors, rays = floats["colors"], floats["rays"]
@@ -265,7 +264,7 @@ def check_arguments(name, floats, extents, tiles, backgrounds, depth_limit, mask
     shapes |= {name: (value, own[name.removeprefix("extents.")]) for name, value in bounds.items()}
     _check.shapes(name, rays=shapes["rays"])
     height, width = rays.shape[-3:-1]
-    _check.positive_int(name, **{"height of rays": height, "width of rays": width})
+    _check.grid(name, tile_size, **{"width of rays": width, "height of rays": height})
     if depth_limit is not None and extents is None:
         raise ValueError(f"{name}: depth_limit needs the depths of extents, got tiles.")
     shapes |= {"depth_limit": (depth_limit, "... H W"), **list_specs(tiles, masks, width, height, tile_size)}

@@ -121,8 +121,7 @@ def mesh_operands(
     _check_arguments(
         function, verts, faces, first_faces, face_counts, clipped_faces_neighbor_idx, blur_radius, near_plane, far_plane
     )
-    _check.positive_int(function, width=width, height=height)
-    _check.tile_size(function, bin_size, name="bin_size")
+    _check.grid(function, bin_size, name="bin_size", width=width, height=height)
     _check.choice(function, "convention", convention, ("opencv", "pytorch3d"))
     face_verts = corners(verts, faces).reshape(*_leading(verts, faces), -1, 9)
     face_verts = face_verts.astype(jnp.promote_types(face_verts.dtype, jnp.float32))

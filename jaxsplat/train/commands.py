@@ -57,6 +57,8 @@ class Train:
     """Bound in GiB on the photographs that are kept in memory; others are read again as they are needed."""
     undistort: bool = False
     """Remove lens distortion from the photographs, instead of projecting splats through the lens."""
+    held_out: tuple[str, ...] = ()
+    """Names of the photographs to evaluate on; by default what the files say, or every eighth."""
     resume: bool = False
     """Go on from the checkpoint in the folder of results, with the same settings."""
     overwrite: bool = False
@@ -95,6 +97,7 @@ class Train:
                 alpha=self.alpha,
                 memory=int(self.memory * 2**30),
                 undistort=self.undistort,
+                held_out=self.held_out,
                 existing=existing,
                 checkpoint_every=self.checkpoint_every,
                 watcher=watcher,
@@ -184,6 +187,7 @@ class Eval:
             background=tuple(background) if background else None,
             alpha=_first(trained.get("alpha"), "blend"),
             undistort=_first(trained.get("undistort"), False),
+            held_out=_first(trained.get("held_out"), ()) if self.capture is None else (),
         )
         if self.capture is None and (ply.parent / CAMERAS).is_file():
             capture = with_cameras(capture, ply.parent / CAMERAS)

@@ -9,7 +9,7 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
@@ -60,6 +60,7 @@ def train_capture(
     alpha: Alpha = "blend",
     memory: int = DEFAULT_MEMORY,
     undistort: bool = False,
+    held_out: Sequence[str] = (),
     existing: Existing = "refuse",
     checkpoint_every: int = 1000,
     tell: Callable[[str], None] = print,
@@ -78,6 +79,7 @@ def train_capture(
       alpha: what their transparency means: the background shows through, or the pixel does not count.
       memory: bound in bytes on the pictures that are kept. The result does not depend on it.
       undistort: remove lens distortion from the photographs, instead of projecting splats through the lens.
+      held_out: names of the views to evaluate on; by default as in `load_capture`.
       existing: what to do where `out` holds something: refuse, overwrite the results, or go on from the checkpoint.
       checkpoint_every: steps between checkpoints.
       tell: prints a line.
@@ -95,11 +97,21 @@ def train_capture(
     """
     _check_folder(out, existing)
     capture = load_capture(
-        path, downscale=downscale, background=config.background, alpha=alpha, memory=memory, undistort=undistort
+        path,
+        downscale=downscale,
+        background=config.background,
+        alpha=alpha,
+        memory=memory,
+        undistort=undistort,
+        held_out=held_out,
     )
     background = (float(capture.background[0]), float(capture.background[1]), float(capture.background[2]))
     config = dataclasses.replace(config, background=background)
-    settings = {**_settings(path, downscale, alpha, config, capture), "undistort": undistort}
+    settings = {
+        **_settings(path, downscale, alpha, config, capture),
+        "undistort": undistort,
+        "held_out": list(held_out),
+    }
     if existing == "resume":
         _check_same_run(out, settings)
     job = prepare(capture, config)

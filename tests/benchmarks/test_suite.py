@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -135,11 +135,9 @@ def test_the_share_outside_the_kernels_is_that_of_all_other_operations() -> None
     assert profile_step.outside_kernels(times) == pytest.approx(0.25)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.skipif(not os.access(memory.RESET, os.W_OK), reason="the system does not let the peak start anew")
 def test_memory_of_a_call_is_what_it_touches() -> None:
     def touch() -> None:
-        time.sleep(0.02)
-        np.ones(8 << 20)
-        time.sleep(0.02)
+        np.ones(32 << 20)
 
-    assert 60 << 20 < memory.peak_beyond(touch) < 80 << 20
+    assert 240 << 20 < memory.peak_beyond(touch) < 300 << 20

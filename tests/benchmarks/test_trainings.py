@@ -48,6 +48,19 @@ def test_captures_are_found_and_shrunk_by_powers_of_two(tmp_path: Path, capsys) 
     assert "left out: " in capsys.readouterr().err
 
 
+def test_few_pictures_have_options_of_their_own_and_the_castle_other_views_to_evaluate_on(tmp_path: Path) -> None:
+    for name, views in (("many", 12), ("few", 11), ("sceaux_castle", 12)):
+        write_capture(tmp_path / name, views=views)
+    own = {
+        path.name: captures.own_options(path, cameras) for path, (_, cameras) in captures.captures(tmp_path, 24).items()
+    }
+    assert own == {
+        "many": (),
+        "few": captures.FEW_OPTIONS,
+        "sceaux_castle": ("--held-out", "100_7101.JPG", "100_7104.JPG", "100_7107.JPG"),
+    }
+
+
 def test_the_table_shows_the_gain_over_the_fixed_set(tmp_path: Path) -> None:
     found = captures.captures(write_capture(tmp_path / "c").parent, 24)
     run = {

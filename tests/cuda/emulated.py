@@ -33,6 +33,7 @@ KERNEL_FLAGS = {
     "plain": ("-O2",),
     "sanitized": ("-O1", SANITIZER, "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"),
     "races": ("-O2", "-fsanitize=thread"),
+    "few at a time": ("-O2", "-DJAXSPLAT_ENTRIES_IN_FLIGHT=150"),
 }
 
 needs_emulator = pytest.mark.skipif(
@@ -44,15 +45,16 @@ def build(kind: str, sources: Path = SOURCES) -> Path:
     """Compiles the kernels for the emulator, as far as they were not compiled from the same files before.
 
     Args:
-      kind: "plain", "sanitized" (addresses and undefined behaviour) or "races" (data races).
+      kind: "plain", "sanitized" (addresses and undefined behaviour), "races" (data races), or "few at a time" (images
+        with more than a few entries in their lists are worked on some at a time, or one by one).
       sources: the folder with `cuda/`, `ffi/` and what they include.
     """
-    kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-x", "c++")
+    kernels = (*KERNEL_FLAGS[kind], "-DJAXSPLAT_DEVICE", "-DJAXSPLAT_POISON", "-x", "c++")
     # Only the kernels: everything else is slow to sanitize, and the scheduler must not be.
     jobs = {path: kernels for path in sorted((sources / "cuda").glob("*.cu"))}
-    for name in ("3d", "world"):
-        jobs[sources / f"ffi/rasterize_gaussians_{name}.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
-    jobs[EMULATOR / "traits.cc"] = ("-O0",)
+    for name in ("gaussians_3d", "gaussians_world", "meshes"):
+        jobs[sources / f"ffi/rasterize_{name}.cc"] = ("-O0", "-DJAXSPLAT_CUDA", "-DJAXSPLAT_EMULATED")
+    jobs[EMULATOR / "ask.cc"] = ("-O0",)
     jobs[EMULATOR / "emulator.cc"] = ("-O2", *((SANITIZER,) if kind == "sanitized" else ()))
     if kind == "races":
         jobs[EMULATOR / "races.cc"] = ("-O2",)

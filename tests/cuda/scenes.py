@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat import Blend, ScreenProbe, intersect_tiles, rasterize_gaussians_3d, rasterize_gaussians_world
+from jaxsplat.types import Projected
 from tests.cuda import emulated
+from tests.cuda.mesh_scenes import MeshScene, mesh_results, mesh_scenes
 from tests.rays import anywhere, ray_scene
 from tests.splats2d import random_splats
 from tests.tolerances import GRADIENT, PICTURE
@@ -34,26 +36,33 @@ class Scene(NamedTuple):
 
 
 class RayScene(NamedTuple):
-    """Arguments of the rasterizer along rays, depths of the splats, and its settings."""
+    """Arguments of the rasterizer along rays, bounds of the splats, and settings."""
 
     arguments: dict[str, jax.Array]
-    depths: jax.Array
+    extents: Projected
     settings: dict[str, Any]
 
 
 def ray_scenes(small: bool) -> Iterator[tuple[str, RayScene]]:
     """Those along rays: sparse and dense, from one point and from many."""
-    yield "rays", RayScene(*ray_scene(50, cameras=1, channels=18, moving=True), {"hits": True})
+    arguments, depths = ray_scene(50, cameras=1, channels=18, moving=True)
+    yield "rays", RayScene(arguments, anywhere(depths), {"hits": True})
     if small:
         return
+    # Seen in a few blocks of pixels alone: the other lanes of a warp evaluate nothing.
+    centres = jnp.asarray(np.random.default_rng(1).uniform(0, 20, (*depths.shape, 2)), jnp.float32)
+    bounds = anywhere(depths)
+    few = bounds._replace(means2d=centres, conics=jnp.broadcast_to(jnp.array([0.8, 0.2, 1.2]), bounds.conics.shape))
+    flat = {**arguments, "scales": arguments["scales"].at[:, 3].set(0), "quats": arguments["quats"].at[:, 5].set(0)}
+    yield "outlined rays", RayScene(flat, few, {"hits": True})
     arguments, depths = ray_scene(400, cameras=1)
     # Every third lies as far behind the origin of the first ray.
     means, origin = arguments["means"], arguments["rays"][:, :1, 0, :3]
     behind = jnp.where(jnp.arange(means.shape[-2])[:, None] % 3 == 0, 2 * origin - means, means)
     faint = {**arguments, "means": behind, "opacities": 0.05 * arguments["opacities"]}
-    yield "dense rays", RayScene(faint, depths, {"tile_size": 20})
+    yield "dense rays", RayScene(faint, anywhere(depths), {"tile_size": 20})
     blind = {**arguments, "rays": arguments["rays"].at[:, 3:6, 5:9].set(0.0)}
-    yield "bounded rays", RayScene(blind, depths, {"max_intersections": 903, "hits": True})
+    yield "bounded rays", RayScene(blind, anywhere(depths), {"max_intersections": 903, "hits": True})
 
 
 def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
@@ -97,11 +106,10 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
 
 def ray_results(scene: RayScene) -> dict[str, jax.Array]:
     """Picture and gradients of a scene along rays."""
-    extents = anywhere(scene.depths)
 
     def loss(arguments: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
         output, rng = (
-            rasterize_gaussians_world(**arguments, extents=extents, **scene.settings),
+            rasterize_gaussians_world(**arguments, extents=scene.extents, **scene.settings),
             np.random.default_rng(3),
         )
         floats = [x for x in output if x is not None and x.dtype == jnp.float32]
@@ -112,8 +120,10 @@ def ray_results(scene: RayScene) -> dict[str, jax.Array]:
     return {**picture, **{f"gradient to {name}": x for name, x in gradients.items()}}
 
 
-def results(scene: Scene | RayScene) -> dict[str, jax.Array]:
+def results(scene: Scene | RayScene | MeshScene) -> dict[str, jax.Array]:
     """Lists, picture and gradients of a scene."""
+    if isinstance(scene, MeshScene):
+        return mesh_results(scene)
     if isinstance(scene, RayScene):
         return ray_results(scene)
     s = scene.splats
@@ -155,7 +165,7 @@ def differences(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> list[s
 def compare(on_device: Callable[[], AbstractContextManager[Any]], small: bool) -> list[str]:
     """Renders all scenes on the CPU, and under `on_device`. Returns what went wrong."""
     wrong = []
-    for name, scene in (*scenes(small), *ray_scenes(small)):
+    for name, scene in (*scenes(small), *ray_scenes(small), *mesh_scenes(small)):
         with jax.default_device(jax.devices("cpu")[0]):
             want = jax.block_until_ready(results(scene))
         try:

@@ -6,6 +6,7 @@ In the borrowed tests the truth is what the kernels for the CPU give, which are 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 
 import jax
@@ -238,6 +239,14 @@ def test_only_kernels_of_lists_of_a_fixed_capacity_may_become_part_of_a_cuda_gra
     assert traits == (graph_compatible if target.endswith("_static") else 0)
 
 
+@pytest.mark.parametrize(("blocks", "said"), [(0, b""), (2**31, b"2147483648 blocks of threads are more than")])
+def test_more_blocks_than_a_device_starts_at_once_are_refused(library, blocks, said):
+    library.emulator_launch_error.restype = ctypes.c_char_p
+    library.emulator_launch_error.argtypes = [ctypes.c_long]
+    error = library.emulator_launch_error(blocks)
+    assert said in error and bool(said) == bool(error)
+
+
 def test_tile_lists_are_those_of_the_cpu_bit_by_bit():
     splats = random_splats(2000, width=tiles.WIDTH, height=tiles.HEIGHT, images=(2, 3))
     for exact in (True, False):
@@ -328,8 +337,15 @@ def test_dense_scene_has_at_least_three_batches_in_a_tile_and_the_last_one_is_pa
         ("plain", "", {"EMULATOR_ORDER": "1"}),
         ("races", "small", {"EMULATOR_ORDER": "2", "EMULATOR_PREEMPT": "50"}),
         ("sanitized", "", {}),
+        ("few at a time", "", {}),
     ],
-    ids=["work deferred to the next synchronisation", "threads and blocks in reverse order", "races", "sanitized"],
+    ids=[
+        "work deferred to the next synchronisation",
+        "threads and blocks in reverse order",
+        "races",
+        "sanitized",
+        "images some at a time",
+    ],
 )
 def test_no_fault_is_found(kind, size, environment):
     result = scenes.run(emulated.build(kind), size, environment)

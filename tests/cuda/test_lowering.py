@@ -11,6 +11,7 @@ import pytest
 
 from jaxsplat import (
     Blend,
+    MeshBlend,
     ScreenProbe,
     intersect_tiles,
     losses,
@@ -19,6 +20,9 @@ from jaxsplat import (
     rasterization,
     rasterize_gaussians_3d,
     rasterize_gaussians_world,
+    rasterize_meshes,
+    rasterize_silhouettes,
+    render_meshes,
     spherical_harmonics,
 )
 from jaxsplat.types import Splats
@@ -99,6 +103,43 @@ def test_rasterizer_along_rays_calls_its_kernels():
     # The splats are shared by the cameras, and each of them has its gradient.
     assert "(tensor<1x7x3xf32>, tensor<1x7x4xf32>" in call_of(text, names[1])
     assert "tensor<2x7x3xf32>, tensor<2x7x4xf32>, tensor<2x7x3xf32>, tensor<2x7xf32>" in call_of(text, names[1])
+
+
+def test_meshes_call_their_kernels_with_shared_operands():
+    verts = jnp.ones((3, 5, 3, 3))
+    text = lowered(
+        jax.grad(lambda v: rasterize_meshes(v, None, **SIZE, faces_per_pixel=4, cull_backfaces=True).zbuf.sum()), verts
+    )
+    names = [f"jaxsplat.v1.rasterize_meshes_{way}" for way in ("forward", "backward")]
+    assert targets(text) == names
+    forward, backward = (call_of(text, name) for name in names)
+    assert "(tensor<3x5x9xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1x0xi32>, tensor<1x3xf32>" in forward
+    assert "-> (tensor<3x17x20x4xi32>, tensor<3x17x20x4xf32>, tensor<3x17x20x4x3xf32>" in forward
+    assert "cull_backfaces = true" in forward and "tile_size = 16 : i64" in forward
+    assert "(tensor<15x9xf32>, tensor<3x17x20x4xi32>" in backward and "-> tensor<15x9xf32>" in backward
+
+
+def test_silhouettes_call_their_kernels():
+    def loss(verts):
+        return rasterize_silhouettes(verts, None, **SIZE, sigma=1.0, blur_radius=4.0).sum()
+
+    text = lowered(jax.vmap(jax.grad(loss)), jnp.ones((3, 5, 3, 3)))
+    names = [f"jaxsplat.v1.rasterize_silhouettes_{way}" for way in ("forward", "backward")]
+    assert targets(text) == names
+    assert "-> tensor<3x17x20xf32>" in call_of(text, names[0])
+    assert "-> tensor<3x5x9xf32>" in call_of(text, names[1])
+
+
+def test_the_pipeline_of_meshes_for_cuda_calls_only_kernels_that_cuda_has():
+    scene = random_scene(7, cameras=2)
+    faces = jnp.array([[0, 1, 2], [2, 3, 4]])
+
+    def loss(verts, viewmats):
+        out = render_meshes(verts, faces, verts, viewmats, scene.Ks, **SIZE, blend=MeshBlend(sigma=1.0))
+        return out.colors.sum()
+
+    ours = [t for t in targets(lowered(jax.grad(loss, (0, 1)), scene.means, scene.viewmats)) if "jaxsplat" in t]
+    assert ours == [f"jaxsplat.v1.rasterize_meshes_{way}" for way in ("forward", "backward")]
 
 
 @pytest.mark.parametrize("evaluate", ["ellipse", "ray"])

@@ -165,6 +165,18 @@ def test_resuming_with_other_held_out_views_is_refused(folder, tmp_path):
         train(capture, out, config, existing="resume")
 
 
+def test_named_views_are_evaluated_and_again_by_eval(folder, tmp_path, capsys):
+    chosen = ["--held-out", "001.png", "004.png"]
+    settings = ["--steps", "2", "--strategy", "fixed", "--initial-points", "50", "--sh-degree", "0"]
+    assert main(["train", str(folder), "--out", str(tmp_path), *settings, *chosen]) == 0
+    figures = json.loads((tmp_path / "metrics.json").read_text())
+    assert [view["name"] for view in figures["views"]] == ["images/001.png", "images/004.png"]
+    capsys.readouterr()
+    assert main(["eval", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "images/001.png: PSNR" in said and "Mean of 2 views" in said
+
+
 def test_a_folder_that_is_not_empty_is_refused_and_left_alone(folder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="exists and is not empty; give --resume to go on, or --overwrite"):

@@ -270,9 +270,16 @@ struct Mask {
 struct Vec {
   Native::F v;
 
+#if defined(JAXSPLAT_POISON)  // in tests, so that what was never set shows
+  JAXSPLAT_INLINE Vec() : v(NAN) {}
+#else
   Vec() = default;
+#endif
+#if defined(JAXSPLAT_DEVICE)
+  // By value: the address of a constant is one of the host.
+  JAXSPLAT_INLINE explicit Vec(float a) : v(a) {}
+#else
   JAXSPLAT_INLINE explicit Vec(const Native::F& a) : v(a) {}
-#if !defined(JAXSPLAT_DEVICE)  // where it would be the constructor above
   JAXSPLAT_INLINE explicit Vec(float a) : v(Native::Set(a)) {}
 #endif
   JAXSPLAT_INLINE Vec(const Vec& other) : v(other.v) {}

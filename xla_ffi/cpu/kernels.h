@@ -39,7 +39,8 @@ struct Kernels {
   void (*fragments)(const MeshTileJob&, const FragmentArrays&);
   // Differentiates the slots of rows [begin, end) that have a face: writes its index and the gradient of its corners
   // [9], and returns their number.
-  int64_t (*differentiate)(const SlotsJob&, int64_t begin_row, int64_t end_row, int32_t* faces, float* gradients);
+  int64_t (*differentiate)(const SlotsJob&, const float* slot_xs, int64_t begin_row, int64_t end_row, int32_t* faces,
+                           float* gradients);
   // The part of each pixel of a tile that no face covers, [H, W].
   void (*silhouettes)(const MeshTileJob&, float sigma, float* transmittances);
   // Its reverse step: writes the slots [kSilhouetteSlot] of all entries of the tile.

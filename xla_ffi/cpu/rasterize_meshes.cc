@@ -7,98 +7,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
-#include "core/constants.h"
 #include "cpu/kernels.h"
 #include "cpu/mesh_kernels.h"
 #include "cpu/scratch.h"
 #include "cpu/tile_lists.h"
 #include "cpu/tile_runs.h"
+#include "math/face_extents.h"
 
 namespace jaxsplat {
 namespace {
 
-// The kernels index the values of corners with 32 bits.
-void CheckCount(int64_t faces) {
-  if (faces <= INT32_MAX / 9) return;
-  throw std::invalid_argument("faces: at most " + std::to_string(INT32_MAX / 9) + " at a time, got " +
-                              std::to_string(faces));
-}
-
-PixelScale ScaleOf(const ImageGrid& grid, const MeshView& mesh) {
-  const auto step = [](const float* centres, int64_t size) {
-    return size > 1 ? static_cast<double>(size - 1) / (static_cast<double>(centres[size - 1]) - centres[0]) : 0.0;
-  };
-  PixelScale scale{mesh.xs[0], step(mesh.xs, grid.width), mesh.ys[0], step(mesh.ys, grid.height)};
-  // A single column or row has the other's spacing, or none: then everything may touch it.
-  if (grid.width == 1) scale.inv_x = std::abs(scale.inv_y);
-  if (grid.height == 1) scale.inv_y = std::abs(scale.inv_x);
-  return scale;
-}
-
-struct Range {
-  int32_t first, last;
-};
-
-// The pixels in [0, size) whose centres lie within `radius` of [low, high].
-Range PixelsWithin(float low, float high, double radius, double origin, double inverse, int64_t size) {
-  if (inverse == 0) return {0, static_cast<int32_t>(size) - 1};
-  double a = (low - radius - origin) * inverse, b = (high + radius - origin) * inverse;
-  if (inverse < 0) std::swap(a, b);
-  const auto end = static_cast<double>(size);
-  const double first = std::clamp(std::ceil(a - kExtentMargin), 0.0, end);
-  const double last = std::clamp(std::floor(b + kExtentMargin), -1.0, end - 1);
-  return {static_cast<int32_t>(first), static_cast<int32_t>(last)};
-}
-
-constexpr PixelBox kNoPixels{0, 0, -1, -1};
-
-PixelBox BoxOf(const ImageGrid& grid, const MeshRule& rule, const PixelScale& scale, double radius, const float* v) {
-  const float area = (v[6] - v[0]) * (v[4] - v[1]) - (v[7] - v[1]) * (v[3] - v[0]);
-  const float least = std::min({v[2], v[5], v[8]});
-  float sum = area;
-  for (int i = 0; i < 9; ++i) sum += v[i] * 0.0f;
-  // False for NaN too, which is what the sum is unless all values are finite.
-  if (!(std::abs(sum) > kTriangleEpsilon && std::isfinite(area) && least >= kTriangleEpsilon)) return kNoPixels;
-  if (rule.cull_backfaces && area < 0) return kNoPixels;
-  const Range x = PixelsWithin(std::min({v[0], v[3], v[6]}), std::max({v[0], v[3], v[6]}), radius, scale.x0,
-                               scale.inv_x, grid.width);
-  const Range y = PixelsWithin(std::min({v[1], v[4], v[7]}), std::max({v[1], v[4], v[7]}), radius, scale.y0,
-                               scale.inv_y, grid.height);
-  if (x.first > x.last || y.first > y.last) return kNoPixels;
-  return {x.first, y.first, x.last, y.last};
-}
-
-// The tiles that a face may touch, which lie in its box.
-void WriteTiles(const MeshView& mesh, const PixelScale& scale, double radius, int64_t face, const PixelBox& box,
-                RunWriter& writer) {
-  const ImageGrid& grid = writer.grid();
-  const auto side = static_cast<int32_t>(grid.tile_size);
-  const TileSpan all{box.x0 / side, box.x1 / side};
-  const TileRows rows{box.y0 / side, box.y1 / side};
-  if (all.x1 - all.x0 < 2 || rows.y0 == rows.y1) {
-    return writer.Write(face, rows.y0, rows.y1, [&](int32_t) { return all; });
-  }
-  float corners[3][2];
-  const float* v = mesh.face_verts + face * 9;
-  for (int i = 0; i < 3; ++i) {
-    corners[i][0] = static_cast<float>((v[i * 3] - scale.x0) * scale.inv_x);
-    corners[i][1] = static_cast<float>((v[i * 3 + 1] - scale.y0) * scale.inv_y);
-  }
-  const auto radius_x = static_cast<float>(radius * std::abs(scale.inv_x));
-  const auto radius_y = static_cast<float>(radius * std::abs(scale.inv_y));
-  writer.Write(face, rows.y0, rows.y1, [&](int32_t y) {
-    const auto top = static_cast<float>(y * side);
-    const ColumnSpan span = SpanInRows(corners, top, top + static_cast<float>(side - 1), radius_x, radius_y);
-    const auto tile = [&](float x) {
-      return static_cast<int32_t>(
-          std::floor(std::clamp(x, -1.0f, static_cast<float>(grid.width)) / static_cast<float>(side)));
-    };
-    return TileSpan{std::max(all.x0, tile(span.x0)), std::min(all.x1, tile(span.x1))};
-  });
-}
+using namespace JAXSPLAT_ISA;
 
 constexpr int64_t kGrain = 4096;
 constexpr int64_t kMostChunks = 64;
@@ -111,16 +31,19 @@ struct PreparedMesh {
 };
 
 PreparedMesh Prepare(Pool* pool, Scratch& scratch, const ImageGrid& grid, const MeshRule& rule, const MeshView& mesh) {
-  CheckCount(mesh.count);
-  const PixelScale scale = ScaleOf(grid, mesh);
+  CheckFaces(mesh.count);
+  const PixelScale scale = ScaleOf(grid, mesh.xs, mesh.ys);
   const double radius = std::sqrt(static_cast<double>(mesh.blur_radius));
   auto* const boxes = scratch.Take<PixelBox>(mesh.count);
   TileRuns runs(scratch, grid, Chunks(mesh.count, kGrain, kMostChunks));
   ParallelFor(pool, runs.chunks.count, [&](int64_t chunk) {
     RunWriter writer(runs, chunk);
     for (int64_t i = runs.chunks.begin(chunk); i < runs.chunks.end(chunk); ++i) {
-      boxes[i] = BoxOf(grid, rule, scale, radius, mesh.face_verts + i * 9);
-      if (boxes[i].x0 <= boxes[i].x1) WriteTiles(mesh, scale, radius, i, boxes[i], writer);
+      const float* const corners = mesh.face_verts + i * 9;
+      boxes[i] = BoxOf(grid, rule.cull_backfaces, scale, radius, corners);
+      if (boxes[i].x0 > boxes[i].x1) continue;
+      const FaceTiles tiles(grid, scale, radius, corners, boxes[i]);
+      writer.Write(i, tiles.rows.y0, tiles.rows.y1, [&](int32_t y) { return tiles.Span(y); });
     }
   });
   const TileLists lists = BucketByTile(pool, scratch, scratch, runs, nullptr);
@@ -251,7 +174,7 @@ static void AddNine(const float* a, float* sum) {
 }
 
 void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
-  CheckCount(job.face_count);
+  CheckFaces(job.face_count);
   std::fill_n(v_face_verts, job.face_count * 9, 0.0f);
   // Bands of rows, so that what is written on the way stays in the cache.
   constexpr int64_t kBandSlots = 1 << 18, kChunksOfBand = 16;
@@ -260,6 +183,9 @@ void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
   Scratch scratch;
   auto* const faces = scratch.Take<int32_t>(band_rows * row_slots);
   auto* const gradients = scratch.Take<float>(band_rows * row_slots * 9);
+  // The horizontal centre of each slot's pixel.
+  auto* const slot_xs = scratch.Take<float>(row_slots);
+  for (int64_t i = 0; i < row_slots; ++i) slot_xs[i] = job.xs[i / job.rule.faces_per_pixel];
   int64_t counts[kChunksOfBand];
   // Each part sums its own range of faces. The ranges leave no trace in the result.
   const int64_t parts = pool != nullptr ? std::min<int64_t>(pool->NumThreads(), 16) : 1;
@@ -268,7 +194,7 @@ void DifferentiateMeshes(Pool* pool, const SlotsJob& job, float* v_face_verts) {
     const Chunks chunks(rows, std::max<int64_t>(kGrain / row_slots, 1), kChunksOfBand);
     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
       const int64_t at = chunks.begin(chunk) * row_slots;
-      counts[chunk] = BestKernels().differentiate(job, first + chunks.begin(chunk), first + chunks.end(chunk),
+      counts[chunk] = BestKernels().differentiate(job, slot_xs, first + chunks.begin(chunk), first + chunks.end(chunk),
                                                   faces + at, gradients + at * 9);
     });
     ParallelFor(pool, parts, [&](int64_t part) {

@@ -68,13 +68,19 @@ message(STATUS "CUDA module for ${CMAKE_CUDA_ARCHITECTURES}")
 
 add_library(_cuda MODULE
   cuda/device_sort.cu
+  cuda/mesh_backward.cu
+  cuda/mesh_forward.cu
   cuda/rasterize_gaussians_3d.cu
+  cuda/silhouettes.cu
   cuda/tile_backward.cu
+  cuda/tile_entries.cu
+  cuda/tile_faces.cu
   cuda/tile_forward.cu
   cuda/tile_lists.cu
   ffi/module.cc
   ffi/rasterize_gaussians_3d.cc
-  ffi/rasterize_gaussians_world.cc)
+  ffi/rasterize_gaussians_world.cc
+  ffi/rasterize_meshes.cc)
 set_target_properties(_cuda PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -9,13 +9,17 @@
 namespace jaxsplat::cuda {
 namespace {
 
+int64_t ChunkSize(const SplatBatch& splats, const ImageGrid& grid) {
+  return ImagesAtOnce(splats.size, grid.tiles(), std::max(splats.capacity, splats.most_entries));
+}
+
 // Calls f(arguments of the kernels) for chunks of images, with their lists.
 template <class F>
 void ForEachListedChunk(Device& device, const ImageGrid& grid, const BlendRule& blend, const SplatBatch& splats,
                         const MaskBatch& masks, bool slots, const F& f) {
-  ForEachChunk(splats, grid, [&](Chunk chunk) {
+  ForEachChunk(splats.images, ChunkSize(splats, grid), [&](Chunk chunk) {
     device.Rewind();
-    TileArguments a{grid, Rule(blend), splats, masks, chunk, {}, 0, 0};
+    TileArguments a{{grid, chunk, {}}, Rule(blend), splats, masks, 0, 0};
     if (splats.given_lists) {
       a.lists = FromGivenLists(device, grid, splats, chunk, blend.alpha_min, slots);
     } else if (!FindLists(device, grid, blend.alpha_min, true, splats, chunk, &a.lists)) {
@@ -85,7 +89,7 @@ void RasterizeBackward(Device& device, const ImageGrid& grid, const BlendRule& b
 
 void IntersectTiles(Device& device, const ImageGrid& grid, const SplatBatch& splats, double alpha_min, int64_t capacity,
                     const IntersectOutput& output) {
-  ForEachChunk(splats, grid, [&](Chunk chunk) {
+  ForEachChunk(splats.images, ChunkSize(splats, grid), [&](Chunk chunk) {
     device.Rewind();
     TileLists lists;
     if (!FindLists(device, grid, alpha_min, splats.conics.data != nullptr, splats, chunk, &lists)) return false;

@@ -10,6 +10,11 @@
 #include "math/gaussian_world.h"
 #include "ops/rasterize_gaussians_3d.h"
 
+// Tests lower it, and so see images worked on some at a time.
+#ifndef JAXSPLAT_ENTRIES_IN_FLIGHT
+#define JAXSPLAT_ENTRIES_IN_FLIGHT (int64_t{1} << 25)
+#endif
+
 namespace jaxsplat::cuda {
 
 // A block of threads has one for each pixel of a tile, or of a part of it where the tile has more than kPartSide^2.
@@ -21,7 +26,9 @@ inline constexpr int kWideChannels = 16;
 // What limits the memory that is used at once.
 inline constexpr int64_t kRowsInFlight = int64_t{1} << 22;
 inline constexpr int64_t kTilesInFlight = int64_t{1} << 24;
-inline constexpr int64_t kEntriesInFlight = int64_t{1} << 25;
+inline constexpr int64_t kEntriesInFlight = JAXSPLAT_ENTRIES_IN_FLIGHT;
+// Slots of pixels that see faces, which take more memory each.
+inline constexpr int64_t kSlotsInFlight = std::max<int64_t>(kEntriesInFlight / 16, 1024);
 
 // How many images are worked on together, each with so many splats and at most so many entries.
 inline int64_t ImagesAtOnce(int64_t size, int64_t tiles, int64_t entries) {

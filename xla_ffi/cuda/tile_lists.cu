@@ -1,8 +1,8 @@
 #include <string>
-#include <vector>
 
 #include "cuda/device_sort.h"
 #include "cuda/launch.h"
+#include "cuda/tile_entries.h"
 #include "cuda/tile_lists.h"
 #include "math/tile_extents.h"
 
@@ -157,11 +157,6 @@ __global__ void CountInOrder(int64_t n, const uint32_t* order, const int32_t* ti
   if (i < n) counts[i] = tiles_touched[order[i]];
 }
 
-__global__ void ImageEnds(Chunk chunk, int64_t size, const int64_t* ends, int64_t* image_ends) {
-  const int64_t i = ThreadIndex();
-  if (i < chunk.count) image_ends[i] = size > 0 ? ends[(i + 1) * size - 1] : 0;
-}
-
 // Takes the entries of those rows away that end behind the limit of their image.
 __global__ void DropBeyond(Chunk chunk, int64_t size, int64_t most, const int64_t* ends, const int64_t* image_ends,
                            int64_t* counts) {
@@ -169,54 +164,6 @@ __global__ void DropBeyond(Chunk chunk, int64_t size, int64_t most, const int64_
   if (i >= chunk.count * size) return;
   const int64_t image = i / size, begin = image > 0 ? image_ends[image - 1] : 0;
   if (ends[i] - begin > most) counts[i] = 0;
-}
-
-// The entries of each splat, splat by splat in their order.
-__global__ void EmitEntries(Extents extents, const uint32_t* order, const int64_t* ends, uint64_t* entries,
-                            uint32_t* slots) {
-  const int64_t size = extents.batch.size, i = ThreadIndex();
-  if (i >= extents.chunk.count * size) return;
-  const uint32_t row = order[i];
-  int64_t at = i > 0 ? ends[i - 1] : 0;
-  if (at == ends[i]) return;
-  const uint64_t first_tile = static_cast<uint64_t>(row / size * extents.grid.tiles());
-  extents.ForEachSpan(row, [&](int32_t y, TileSpan span) {
-    for (int32_t x = span.x0; x <= span.x1; ++x, ++at) {
-      const uint64_t tile = first_tile + static_cast<uint64_t>(y) * static_cast<uint64_t>(extents.grid.tiles_x()) +
-                            static_cast<uint64_t>(x);
-      entries[at] = tile << 32 | row;
-      slots[at] = static_cast<uint32_t>(at);
-    }
-  });
-}
-
-// Index of the first of n ascending keys that is not below `key`.
-__device__ int64_t LowerBound(const uint64_t* keys, int64_t n, uint64_t key) {
-  int64_t low = 0, high = n;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (keys[middle] < key) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-__global__ void FindRanges(const uint64_t* entries, int64_t size, int64_t tiles, TileRange* ranges) {
-  const int64_t tile = ThreadIndex();
-  if (tile >= tiles) return;
-  const auto begin = [&](int64_t t) {
-    return static_cast<uint32_t>(LowerBound(entries, size, static_cast<uint64_t>(t) << 32));
-  };
-  ranges[tile] = {begin(tile), begin(tile + 1)};
-}
-
-// ends[row] = where the keys row << 32 end.
-__global__ void FindEnds(const uint64_t* keys, int64_t size, int64_t rows, int64_t* ends) {
-  const int64_t row = ThreadIndex();
-  if (row < rows) ends[row] = LowerBound(keys, size, static_cast<uint64_t>(row + 1) << 32);
 }
 
 // First place of each kind of damage in given lists.
@@ -274,12 +221,6 @@ __global__ void Invert(int64_t n, const uint32_t* values, uint32_t* slots) {
   if (i < n) slots[values[i]] = static_cast<uint32_t>(i);
 }
 
-int Bits(int64_t largest) {
-  int bits = 0;
-  while (largest >> bits > 0) ++bits;
-  return bits;
-}
-
 // Throws for the first damage.
 void RefuseDamage(Device& device, const ImageGrid& grid, const SplatBatch& batch, Chunk chunk) {
   auto* damage = device.Take<Damage>(1);
@@ -310,14 +251,6 @@ void RefuseDamage(Device& device, const ImageGrid& grid, const SplatBatch& batch
     throw std::invalid_argument("tiles.gaussian_ids must lie in [0, " + std::to_string(batch.size) + "), got " +
                                 value(batch.ids, found.id / size, place) + " at " + std::to_string(place));
   }
-}
-
-// The number of entries of all images, read by the host.
-int64_t ReadSize(Device& device, Chunk chunk, const int64_t* image_ends) {
-  std::vector<int64_t> ends(static_cast<size_t>(chunk.count));
-  device.Read(image_ends, chunk.count, ends.data());
-  for (size_t i = 0; i < ends.size(); ++i) CheckEntries(ends[i] - (i > 0 ? ends[i - 1] : 0));
-  return ends.back();
 }
 
 // With memory for what is prepared, and the anchors.
@@ -352,7 +285,7 @@ bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exa
     LaunchEach(CountInOrder, rows, device.stream(), rows, order, touched, counts);
     InclusiveSum(device, rows, counts, ends);
   }
-  LaunchEach(ImageEnds, chunk.count, device.stream(), chunk, batch.size, ends, image_ends);
+  FindImageEnds(device, chunk, batch.size, ends, image_ends);
   int64_t size = chunk.count * batch.most_entries;
   if (batch.most_entries > 0) {
     auto* ends_that_fit = device.Take<int64_t>(rows);
@@ -371,10 +304,9 @@ bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exa
   if (size > 0) {
     // What no row fills is sorted behind the last tile.
     if (batch.most_entries > 0) device.Fill(entries, 0xff, size);
-    LaunchEach(EmitEntries, rows, device.stream(), extents, order, ends, entries, slots);
-    SortPairs(device, size, 32, 32 + Bits(tiles), &entries, &slots);
+    LaunchEach(EmitEntries<Extents>, rows, device.stream(), extents, order, ends, entries, slots);
   }
-  LaunchEach(FindRanges, tiles, device.stream(), entries, size, tiles, ranges);
+  SortByTile(device, size, tiles, &entries, &slots, ranges);
   *lists = {extents.splats, extents.world, extents.anchors, entries,   slots, size, ranges,
             order,          ends,          touched,         image_ends};
   return true;
@@ -400,7 +332,7 @@ TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch
     auto* ends = device.Take<int64_t>(rows);
     if (size > 0) SortPairs(device, size, 32, 64, &keys, &values);
     LaunchEach(Invert, size, device.stream(), size, values, slot_of);
-    LaunchEach(FindEnds, rows, device.stream(), keys, size, rows, ends);
+    FindEnds(device, keys, size, rows, ends);
     lists.slots = slot_of;
     lists.slot_ends = ends;
   }

@@ -18,8 +18,8 @@ struct TileRange {
   uint32_t begin, end;
 };
 
-// A row is a splat in an image of the chunk: image * size + id. Each (row, tile) pair is an entry. Those of one row
-// have numbers, its slots, one after another.
+// A row is a splat, or a face, in an image of the chunk: image * size + id. Each (row, tile) pair is an entry. Those of
+// one row have numbers, its slots, one after another.
 struct TileLists {
   const Gaussian2d* splats = nullptr;      // [rows]
   const GaussianWorld* world = nullptr;    // [rows] along rays
@@ -45,12 +45,12 @@ bool FindLists(Device& device, const ImageGrid& grid, double alpha_min, bool exa
 TileLists FromGivenLists(Device& device, const ImageGrid& grid, const SplatBatch& batch, Chunk chunk, double alpha_min,
                          bool slots);
 
-// Calls f(chunk), which returns whether the chunk was small enough, for chunks that make up all images.
+// Calls f(chunk), which returns whether the chunk was small enough, for chunks of at most so many that make up all
+// images.
 template <class F>
-void ForEachChunk(const SplatBatch& batch, const ImageGrid& grid, const F& f) {
-  int64_t most = ImagesAtOnce(batch.size, grid.tiles(), std::max(batch.capacity, batch.most_entries));
-  for (int64_t first = 0; first < batch.images;) {
-    const int64_t count = std::min(most, batch.images - first);
+void ForEachChunk(int64_t images, int64_t most, const F& f) {
+  for (int64_t first = 0; first < images;) {
+    const int64_t count = std::min(most, images - first);
     if (f(Chunk{first, count})) {
       first += count;
     } else {

@@ -151,9 +151,8 @@ struct RaySplats {
     to->blocks = 0;
     if (row == 0xffffffffu) return;
     const Gaussian2d g = a.lists.splats[row];
-    const int tiles_x = static_cast<int>(a.grid.tiles_x()),
-              tile = static_cast<int>(blockIdx.x / static_cast<unsigned>(a.Parts()) % a.grid.tiles());
-    to->blocks = BlocksOf(a, g, tile % tiles_x, tile / tiles_x, me.part);
+    const int tiles_x = static_cast<int>(a.grid.tiles_x());
+    to->blocks = BlocksOf(a, g, me.tile % tiles_x, me.tile / tiles_x, me.part);
     to->world = a.lists.world[row];
   }
 

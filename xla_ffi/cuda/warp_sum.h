@@ -2,7 +2,7 @@
 #ifndef JAXSPLAT_CUDA_WARP_SUM_H_
 #define JAXSPLAT_CUDA_WARP_SUM_H_
 
-#include "cuda/tile_pixels.h"
+#include "cuda/tile_blocks.h"
 
 namespace jaxsplat::cuda {
 

@@ -22,11 +22,12 @@ struct TriangleSetup {
   float cx[3], cy[3], ex[3], ey[3];
   // Of two neighbours one has the centres on the edge.
   Mask has_edge[3];
-  const float* corners;            // x, y and depth of each
   float area;                      // twice it, signed, and never 0
   float inv_length2[3], least[3];  // of the edges: 1 / length^2; along them the triangle's part is [least, least + 1]
 
-  explicit TriangleSetup(const float* v) : corners(v) {
+  TriangleSetup() = default;
+  // Of corners v [3, 3].
+  JAXSPLAT_INLINE explicit TriangleSetup(const float* v) {
     area = EdgeFunction(v[6], v[7], v[0], v[1], v[3], v[4]);
     const bool front = area > 0;
     area += kTriangleEpsilon;
@@ -95,11 +96,11 @@ JAXSPLAT_INLINE Vec PartDistance(const Vec& dx, const Vec& dy, const Vec& ex, co
   return Fma(x, x, y * y);
 }
 
-// kDistance: also compute the distance, and count what lies within the blur radius as hit. Without, nothing but
-// `inside` is computed where no pixel lies inside.
+// Of the triangle with corners v [3, 3]. kDistance: also compute the distance, and count what lies within the blur
+// radius as hit. Without, nothing but `inside` is computed where no pixel lies inside.
 template <bool kDistance>
-JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, const MeshView& mesh, const Vec& px,
-                                const Vec& py) {
+JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const float* v, const MeshRule& rule, const MeshView& mesh,
+                                const Vec& px, const Vec& py) {
   TriangleHit found;
   Vec dx[3], dy[3];
   Mask within[3];
@@ -120,7 +121,6 @@ JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, co
     found.hit = found.inside | (found.distance < Vec(mesh.blur_radius));
   }
   if (!Any(found.hit)) return found;
-  const float* v = t.corners;
   Barycentric bary(px, py, Vec(v[0]), Vec(v[1]), Vec(v[3]), Vec(v[4]), Vec(v[6]), Vec(v[7]), Vec(t.area));
   const Vec z0(v[2]), z1(v[5]), z2(v[8]);
   if (rule.perspective_correct) bary.Correct(z0, z1, z2);
@@ -128,6 +128,14 @@ JAXSPLAT_INLINE TriangleHit Hit(const TriangleSetup& t, const MeshRule& rule, co
   found.depth = bary.Depth(z0, z1, z2);
   found.hit = found.hit & ((Vec(mesh.near_plane) <= found.depth) & (found.depth <= Vec(mesh.far_plane)));
   return found;
+}
+
+// Of the two halves of a clipped face a pixel sees the nearer on the screen, of equals the first. Whether it may see
+// one of them; `other_first`: the other half comes first.
+JAXSPLAT_INLINE Mask SeenBeside(const TriangleHit& found, const TriangleHit& half, bool other_first) {
+  const Vec own = found.SignedDistance(), other = half.SignedDistance(), one(1.0f), zero(0.0f);
+  const Mask nearer = other_first ? own < other : own <= other;
+  return zero < Select(half.hit, Select(nearer, one, zero), one);
 }
 
 // How far a pixel is covered by a face at the signed distance d: sigmoid(x) with x = -d / sigma, and

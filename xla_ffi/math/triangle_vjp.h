@@ -1,4 +1,4 @@
-// The reverse step of one triangle at one pixel, another triangle for each lane.
+// One triangle at one pixel, another triangle for each lane: its values, and its reverse step.
 #ifndef JAXSPLAT_MATH_TRIANGLE_VJP_H_
 #define JAXSPLAT_MATH_TRIANGLE_VJP_H_
 
@@ -37,6 +37,20 @@ struct NearestPoint {
   }
 };
 
+// What one triangle says about one pixel, whether or not it is hit.
+struct TriangleValues {
+  Vec bary[3], distance;
+  JAXSPLAT_INLINE TriangleValues(const MeshRule& rule, const CornerVec (&v)[3], const Vec& px, const Vec& py) {
+    const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + Vec(kTriangleEpsilon);
+    Barycentric b(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
+    if (rule.perspective_correct) b.Correct(v[0].z, v[1].z, v[2].z);
+    if (rule.clip_barycentric_coords) b.Clip();
+    for (int i = 0; i < 3; ++i) bary[i] = b.w[i];
+    distance = Min(NearestPoint(px, py, v[0], v[1]).distance,
+                   Min(NearestPoint(px, py, v[0], v[2]).distance, NearestPoint(px, py, v[1], v[2]).distance));
+  }
+};
+
 // Adds g times the derivative of the squared distance to the outline. Along the segment the nearest point is a minimum,
 // so that only the segment's movement counts.
 JAXSPLAT_INLINE void OutlineVjp(const Vec& g, const Vec& px, const Vec& py, const CornerVec (&v)[3], CornerVec* out) {
@@ -57,35 +71,39 @@ JAXSPLAT_INLINE void OutlineVjp(const Vec& g, const Vec& px, const Vec& py, cons
 // Cotangents of the corners from those of depth, coordinates and (unsigned) distance.
 JAXSPLAT_INLINE void TriangleVjp(const MeshRule& rule, const CornerVec (&v)[3], const Vec& px, const Vec& py,
                                  const Vec& v_depth, const Vec (&v_bary)[3], const Vec& v_distance, CornerVec* out) {
-  const Vec zero(0.0f), tiny(kTriangleEpsilon);
-  const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + tiny;
-  const Barycentric flat(px, py, v[0].x, v[0].y, v[1].x, v[1].y, v[2].x, v[2].y, area);
-  Barycentric corrected = flat;
-  if (rule.perspective_correct) corrected.Correct(v[0].z, v[1].z, v[2].z);
-  Barycentric bary = corrected;
-  if (rule.clip_barycentric_coords) bary.Clip();
+  // What the picture divides by is inverted once here: the last bit matters to which face is nearest, to no gradient.
+  const Vec zero(0.0f), one(1.0f), tiny(kTriangleEpsilon);
+  const Vec area = EdgeFunction(v[2].x, v[2].y, v[0].x, v[0].y, v[1].x, v[1].y) + tiny, inverse = one / area;
+  Vec flat[3], corrected[3], bary[3];
+  for (int i = 0; i < 3; ++i) {
+    const int j = (i + 1) % 3, k = (i + 2) % 3;
+    flat[i] = EdgeFunction(px, py, v[j].x, v[j].y, v[k].x, v[k].y) * inverse;
+    corrected[i] = rule.perspective_correct ? flat[i] * v[j].z * v[k].z : flat[i];
+  }
+  const Vec weight = (corrected[0] + corrected[1]) + corrected[2], unweight = one / Max(weight, tiny);
+  for (int i = 0; i < 3; ++i) {
+    if (rule.perspective_correct) corrected[i] = corrected[i] * unweight;
+    bary[i] = rule.clip_barycentric_coords ? Max(corrected[i], zero) : corrected[i];
+  }
+  const Vec least(kBarycentricSumMin), sum = (bary[0] + bary[1]) + bary[2], normalize = one / Max(sum, least);
   Vec g[3];
   for (int i = 0; i < 3; ++i) {
+    if (rule.clip_barycentric_coords) bary[i] = bary[i] * normalize;
     g[i] = Fma(v_depth, v[i].z, v_bary[i]);
-    out[i] = {zero, zero, v_depth * bary.w[i]};
+    out[i] = {zero, zero, v_depth * bary[i]};
   }
   if (rule.clip_barycentric_coords) {
-    const Vec least(kBarycentricSumMin);
-    const Vec sum = (Max(corrected.w[0], zero) + Max(corrected.w[1], zero)) + Max(corrected.w[2], zero);
-    const Vec scale = Vec(1.0f) / Max(sum, least);
-    const Vec dot = Fma(g[0], bary.w[0], Fma(g[1], bary.w[1], g[2] * bary.w[2]));
+    const Vec dot = Fma(g[0], bary[0], Fma(g[1], bary[1], g[2] * bary[2]));
     const Vec shift = Keep(least < sum, dot);
-    for (int i = 0; i < 3; ++i) g[i] = Keep(zero <= corrected.w[i], (g[i] - shift) * scale);
+    for (int i = 0; i < 3; ++i) g[i] = Keep(zero <= corrected[i], (g[i] - shift) * normalize);
   }
   if (rule.perspective_correct) {
-    const Vec total = flat.w[0] * v[1].z * v[2].z + flat.w[1] * v[0].z * v[2].z + flat.w[2] * v[0].z * v[1].z;
-    const Vec scale = Vec(1.0f) / Max(total, tiny);
-    const Vec dot = Fma(g[0], corrected.w[0], Fma(g[1], corrected.w[1], g[2] * corrected.w[2]));
-    const Vec shift = Keep(tiny < total, dot);
+    const Vec dot = Fma(g[0], corrected[0], Fma(g[1], corrected[1], g[2] * corrected[2]));
+    const Vec shift = Keep(tiny < weight, dot);
     Vec t[3], gt[3];
     for (int i = 0; i < 3; ++i) {
-      t[i] = (g[i] - shift) * scale;
-      gt[i] = t[i] * flat.w[i];
+      t[i] = (g[i] - shift) * unweight;
+      gt[i] = t[i] * flat[i];
     }
     for (int i = 0; i < 3; ++i) {
       const int j = (i + 1) % 3, k = (i + 2) % 3;
@@ -94,8 +112,7 @@ JAXSPLAT_INLINE void TriangleVjp(const MeshRule& rule, const CornerVec (&v)[3], 
       out[i].z = out[i].z + Fma(gt[j], v[k].z, gt[k] * v[j].z);
     }
   }
-  const Vec inverse = Vec(1.0f) / area;
-  const Vec g_area = zero - Fma(g[0], flat.w[0], Fma(g[1], flat.w[1], g[2] * flat.w[2])) * inverse;
+  const Vec g_area = zero - Fma(g[0], flat[0], Fma(g[1], flat[1], g[2] * flat[2])) * inverse;
   for (int i = 0; i < 3; ++i) {
     const int j = (i + 1) % 3, k = (i + 2) % 3;
     EdgeVjp(g[i] * inverse, px, py, v[j], v[k], &out[j], &out[k]);

@@ -3,6 +3,8 @@
 #define JAXSPLAT_OPS_RASTERIZE_MESHES_H_
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 namespace jaxsplat {
 
@@ -41,6 +43,29 @@ struct SlotsJob {
   const float *xs, *ys;         // [W], [H]
   const float *v_depths, *v_bary, *v_dists;
 };
+
+// These throw std::invalid_argument. The kernels index the values of corners with 32 bits.
+inline void CheckFaces(int64_t faces) {
+  if (faces <= INT32_MAX / 9) return;
+  throw std::invalid_argument("faces: at most " + std::to_string(INT32_MAX / 9) + " at a time, got " +
+                              std::to_string(faces));
+}
+
+// The faces [begin, begin + size) of one image, of the `count` given.
+inline void CheckMesh(int64_t begin, int64_t size, int64_t count, float blur_radius) {
+  if (begin < 0 || size < 0 || begin + size > count) {
+    throw std::invalid_argument("first_faces and face_counts: faces [" + std::to_string(begin) + ", " +
+                                std::to_string(begin + size) + ") are not among the " + std::to_string(count) +
+                                " given");
+  }
+  if (!(blur_radius >= 0)) {
+    throw std::invalid_argument("blur_radius must be at least 0, got " + std::to_string(blur_radius));
+  }
+}
+
+inline void CheckSigma(float sigma) {
+  if (!(sigma > 0)) throw std::invalid_argument("sigma must be above 0, got " + std::to_string(sigma));
+}
 
 }  // namespace jaxsplat
 

@@ -76,6 +76,11 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int = 32, EMULATOR_HERE) {
   return emulator::Exchange(mask, value, emulator::LaneId() ^ lanes, place);
 }
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, int lanes, int = 32, EMULATOR_HERE) {
+  const int from = emulator::LaneId() + lanes;
+  return emulator::Exchange(mask, value, from < 32 ? from : emulator::LaneId(), place);
+}
 inline int __any_sync(unsigned mask, int predicate, EMULATOR_HERE) {
   const unsigned char own = predicate != 0;
   unsigned char all[32] = {};
