@@ -50,7 +50,7 @@ def main() -> int:
     chosen = {path: case for path, case in found.items() if not arguments.only or path.name in arguments.only}
     if not chosen:
         parser.error(f"{arguments.folder}: holds no capture" + (f" of {arguments.only}" if arguments.only else ""))
-    settings = ("--steps", arguments.steps, "--initial-points", arguments.points, "--cap", arguments.cap)
+    settings = ("--steps", arguments.steps, "--initial-points", arguments.points, "--cap", arguments.cap, "--undistort")
     trainings = [
         Training(
             f"{path.name}/{strategy}",

@@ -44,6 +44,15 @@ def test_a_fisheye_shows_what_is_behind_it_at_its_distance():
     np.testing.assert_allclose(shown.depths, distance, rtol=1e-12)
 
 
+def test_thin_prisms_push_along_fixed_directions():
+    s = (0.02, -0.01, 0.03, 0.05)
+    plane = POINTS[:, :2] / POINTS[:, 2:]
+    r2 = (plane**2).sum(-1)
+    expected = plane + np.stack([s[0] * r2 + s[1] * r2**2, s[2] * r2 + s[3] * r2**2], -1)
+    shown = show_points(POINTS, K, Lens(prism=s))
+    np.testing.assert_allclose(shown.pixels, expected * np.diag(K)[:2] + K[:2, 2], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "lens", [None, Lens(radial=(-0.4, 0.1), tangential=(0.01, -0.02)), Lens("equidistant", polynomial=(1.2, 0, -0.05))]
 )

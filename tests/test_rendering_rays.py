@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
-from jaxsplat import ScreenProbe, rasterization
+from jaxsplat import Lens, ScreenProbe, Shutter, rasterization
 from jaxsplat.cameras import camera_rays
 from tests.data import shared
 from tests.scenes import HEIGHT, WIDTH, random_scene
@@ -122,6 +123,45 @@ def test_gradients_to_poses_and_intrinsics_agree_with_the_reference_through_the_
     for g, w in zip(got, wanted, strict=True):
         assert float(jnp.linalg.norm(w)) > 0
         assert np.linalg.norm(g - w) <= GRADIENT * np.linalg.norm(w)
+
+
+@pytest.mark.parametrize("camera_model", ["pinhole", Lens(radial=(-0.1,))])
+def test_shard_map_over_cameras_equals_one_device(camera_model):
+    scene, colors = colored(cameras=4)
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    spec = PartitionSpec("x")
+
+    def loss(means, viewmats, Ks):
+        moved = scene._replace(means=means, viewmats=viewmats, Ks=Ks)
+        return jnp.sum(render(moved, colors, camera_model=camera_model).colors ** 2)
+
+    sharded = jax.shard_map(
+        lambda *arrays: jax.lax.psum(loss(*arrays), "x"),
+        mesh=mesh,
+        in_specs=(PartitionSpec(), spec, spec),
+        out_specs=PartitionSpec(),
+    )
+    arrays = scene.means, scene.viewmats, scene.Ks
+    got, wanted = (jax.jit(jax.value_and_grad(f, (0, 1)))(*arrays) for f in (sharded, loss))
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-4)
+    for g, w in zip(got[1], wanted[1], strict=True):
+        assert np.linalg.norm(g - w) <= GRADIENT * np.linalg.norm(w)
+
+
+def test_a_shutter_turns_the_rays_and_has_gradients():
+    scene, colors = colored(cameras=1)
+    end = scene.viewmats.at[:, 0, 3].add(0.4)
+    rays = camera_rays(scene.viewmats, scene.Ks, shutter=Shutter(end), **SIZE)
+    picture, given, still = (
+        jax.jit(functools.partial(render, **settings))(scene, colors).colors
+        for settings in ({"shutter": Shutter(end)}, {"shutter": Shutter(end), "rays": rays}, {})
+    )
+    np.testing.assert_allclose(picture, given, atol=1e-5)
+    assert float(jnp.abs(picture - still).max()) > 0.1
+    slope = jax.jit(
+        jax.grad(lambda x: jnp.sum(render(scene, colors, shutter=Shutter(end.at[0, 0, 3].set(x))).colors ** 2))
+    )
+    assert abs(float(slope(jnp.float32(0.3)))) > 1e-2
 
 
 def test_given_rays_harmonics_and_chunks_of_cameras():

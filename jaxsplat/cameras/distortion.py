@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsplat import _ffi
 from jaxsplat.cameras import fisheye
 from jaxsplat.cameras.intrinsics import UNIT
 from jaxsplat.cameras.lens import Lens
@@ -117,6 +118,8 @@ def unbent_radius(distance: jax.Array, lens: Lens, limit: jax.Array) -> jax.Arra
     lens, distance = lax.stop_gradient((lens, distance))
     shape = jnp.broadcast_shapes(distance.shape, limit.shape)
     bounds = jnp.zeros(shape, distance.dtype), jnp.broadcast_to(limit, shape).astype(distance.dtype)
+    low, high, *_ = _ffi.vary_alike([*bounds, distance, *jax.tree.leaves(lens)])
+    bounds = low, high
     low, high = _halved(lambda r: radius(r, lens) < distance, bounds, _COARSE)
 
     def newton(_: int, r: jax.Array) -> jax.Array:

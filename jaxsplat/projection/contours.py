@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -19,10 +20,10 @@ from jax import lax
 from jaxsplat import _linalg
 from jaxsplat.cameras import Model, ortho
 from jaxsplat.cameras.distorted import DistortedCamera
-from jaxsplat.cameras.pose import Vector, cross, dot
+from jaxsplat.cameras.pose import Vector, dot
 from jaxsplat.projection.splats import Camera
 
-_ANGLES = 2 * np.pi * np.arange(12) / 12
+_ANGLES = [2 * math.pi * k / 12 for k in range(12)]
 _WIDER = 1.05 / math.cos(math.pi / len(_ANGLES))
 """What lies between the points is inside an ellipse that is this much larger than one through the points."""
 
@@ -86,14 +87,10 @@ def contour(
     Returns:
       The ellipses.
     """
-    # A first axis for the points.
-    t, axes, scale, level, camera = jax.tree.map(
-        lambda x: x[None] if jnp.ndim(x) else x, (t, axes, scale, level, camera)
-    )
     model = named if camera.lens is None else camera.lens
     assert model is not None
     limit = _picture_angle(camera, model, size)
-    positions: list[tuple[jax.Array, jax.Array]] = []
+    found: list[_Point] = []
     whole, seen = jnp.zeros((), bool), jnp.asarray(model is ortho)
     for time in _TIMES if camera.motion is not None else (None,):
         mean, turned = t, axes
@@ -101,27 +98,45 @@ def contour(
             mean = camera.motion.later(t, jnp.asarray(time, t[0].dtype))
             turned = [camera.motion.turned_earlier(axis, jnp.asarray(-time, t[0].dtype)) for axis in axes]
         points, inside = _touched(mean, turned, scale, level, parallel=model is ortho)
-        x, y, z = points
-        shown = model.sees(x, y, z)
-        x, y, z = (jnp.where(shown, part, at) for part, at in ((x, 0), (y, 0), (z, 1)))
-        positions.append(model.project(x, y, z, camera.k))
-        whole = whole | inside | ~jnp.all(shown, 0, keepdims=True)
+        # Fused with what follows, every point would be projected again for each of its uses.
+        now = lax.optimization_barrier([_shown((x, y, z), mean, camera, model) for x, y, z in points])
+        found += now
+        whole = whole | inside
         if model is not ortho:
-            off_axis, reach = jnp.arctan2(jnp.sqrt(mean[0] ** 2 + mean[1] ** 2), mean[2]), _reach(mean, points)
+            off_axis = jnp.arctan2(jnp.sqrt(mean[0] ** 2 + mean[1] ** 2), mean[2])
+            chord = jnp.sqrt(functools.reduce(jnp.maximum, [point.squared_chord for point in now]))
+            reach = _WIDER * 2 * jnp.arcsin(jnp.minimum(0.5 * chord, 1))
             # What is wide is bent, and straight behind, the picture of a fisheye is torn apart.
             whole |= (reach > _WIDE) | (off_axis + reach >= np.pi)
             seen = seen | inside | (off_axis - reach <= limit)
-    u, v = (jnp.concatenate(jnp.broadcast_arrays(*parts)) for parts in zip(*positions, strict=True))
-    # Fused with what follows, every point would be projected again for each of its uses.
-    u, v = lax.optimization_barrier((u, v))
-    whole |= ~jnp.all((jnp.abs(u) < _FARTHEST) & (jnp.abs(v) < _FARTHEST), 0, keepdims=True)
-    return Contour(*(part[0] for part in (*_around(u, v), whole, jnp.broadcast_to(seen, whole.shape))))
+    whole |= ~functools.reduce(jnp.logical_and, [point.shown for point in found])
+    u, v, a, b, c = _around([point.u for point in found], [point.v for point in found])
+    return Contour(u, v, a, b, c, whole, jnp.broadcast_to(seen, whole.shape))
+
+
+class _Point(NamedTuple):
+    """A point of a contour in the picture, and the squared distance of its direction from that to the mean."""
+
+    u: jax.Array
+    v: jax.Array
+    shown: jax.Array
+    squared_chord: jax.Array
+
+
+def _shown(point: tuple[jax.Array, jax.Array, jax.Array], mean: Vector, camera: Camera, model: Model) -> _Point:
+    near, far = (jnp.sqrt(dot(vector, vector)) for vector in (mean, point))
+    chord = tuple(a / near - b / far for a, b in zip(mean, point, strict=True))
+    x, y, z = point
+    shown = model.sees(x, y, z)
+    x, y, z = (jnp.where(shown, part, at) for part, at in ((x, 0), (y, 0), (z, 1)))
+    u, v = model.project(x, y, z, camera.k)
+    return _Point(u, v, shown & (jnp.abs(u) < _FARTHEST) & (jnp.abs(v) < _FARTHEST), dot(chord, chord))
 
 
 def _touched(
     t: Vector, axes: list[Vector], scale: Vector, level: jax.Array, *, parallel: bool
-) -> tuple[Vector, jax.Array]:
-    """Points [K, ..., C, N] where lines of sight touch the ellipsoids, and whether the camera is inside."""
+) -> tuple[list[Vector], jax.Array]:
+    """Points where lines of sight touch the ellipsoids, and whether the camera is inside."""
     view = (jnp.zeros_like(t[0]), jnp.zeros_like(t[0]), jnp.ones_like(t[0])) if parallel else t
     largest = functools.reduce(jnp.maximum, map(jnp.abs, scale))
     r = [part / jnp.where(largest > 0, largest, 1) for part in scale]
@@ -129,19 +144,26 @@ def _touched(
     q = tuple(dot(axis, view) * r[i - 2] * r[i - 1] for i, axis in enumerate(axes))
     distance = jnp.sqrt(dot(q, q))
     near = jnp.zeros_like(distance) if parallel else jnp.sqrt(level) * largest * r[0] * r[1] * r[2]
-    inside = near >= _CLOSE * distance if not parallel else jnp.zeros_like(distance, bool)
+    inside = jnp.zeros_like(distance, bool) if parallel else near >= _CLOSE * distance
     forth = jnp.where(inside, 0, near / jnp.where(inside | (distance == 0), 1, distance))
     wide = jnp.sqrt(1 - forth * forth)
     forward = _linalg.unit(*q)
-    sideways, upwards = _frame(forward)
-    cosine, sine = (
-        f(_ANGLES).reshape(-1, *(1,) * (distance.ndim - 1)).astype(distance.dtype) for f in (np.cos, np.sin)
+    size = [part * jnp.sqrt(level) for part in scale]
+    middle, first, second = (
+        tuple(factor * part * s for part, s in zip(direction, size, strict=True))
+        for factor, direction in zip((-forth, wide, wide), (forward, *_frame(forward)), strict=True)
     )
-    n = tuple(
-        (wide * (cosine * side + sine * up) - forth * ahead) * s * jnp.sqrt(level)
-        for ahead, side, up, s in zip(forward, sideways, upwards, scale, strict=True)
-    )
-    return tuple(dot(n, row) + part for row, part in zip(zip(*axes, strict=True), t, strict=True)), inside
+    rows = tuple(zip(*axes, strict=True))
+    parts = [tuple(dot(n, row) for row in rows) for n in (middle, first, second)]
+    # As for the points.
+    t, middle, first, second = lax.optimization_barrier((t, *parts))
+    return [
+        tuple(
+            p + m + math.cos(angle) * a + math.sin(angle) * b
+            for p, m, a, b in zip(t, middle, first, second, strict=True)
+        )
+        for angle in _ANGLES
+    ], inside
 
 
 def _frame(z: Vector) -> tuple[Vector, Vector]:
@@ -150,12 +172,6 @@ def _frame(z: Vector) -> tuple[Vector, Vector]:
     a = -1 / (sign + z[2])
     b = z[0] * z[1] * a
     return (1 + sign * z[0] * z[0] * a, sign * b, -sign * z[0]), (b, sign + z[1] * z[1] * a, -z[1])
-
-
-def _reach(mean: Vector, points: Vector) -> jax.Array:
-    """Largest angle between the directions to the mean and to points of the contour."""
-    turn = cross(mean, points)
-    return _WIDER * jnp.max(jnp.arctan2(jnp.sqrt(dot(turn, turn)), dot(mean, points)), 0, keepdims=True)
 
 
 def _picture_angle(camera: Camera, model: Model, size: tuple[int, int]) -> jax.Array:
@@ -173,12 +189,17 @@ def _picture_angle(camera: Camera, model: Model, size: tuple[int, int]) -> jax.A
     return functools.reduce(jnp.maximum, angles) + _SLACK
 
 
-def _around(u: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
-    """Centre and squared shape of ellipses around points [K, ...]."""
-    centre = jnp.mean(u, 0, keepdims=True), jnp.mean(v, 0, keepdims=True)
-    x, y = u - centre[0], v - centre[1]
-    a, b, c = (2 * jnp.mean(p * q, 0, keepdims=True) for p, q in ((x, x), (x, y), (y, y)))
+def _around(u: list[jax.Array], v: list[jax.Array]) -> tuple[jax.Array, ...]:
+    """Centre and squared shape of ellipses around points."""
+
+    def mean(values: Iterable[jax.Array]) -> jax.Array:
+        return functools.reduce(jnp.add, values) / len(u)
+
+    centre = mean(u), mean(v)
+    x, y = ([part - middle for part in parts] for parts, middle in zip((u, v), centre, strict=True))
+    a, b, c = (2 * mean(map(jnp.multiply, p, q)) for p, q in ((x, x), (x, y), (y, y)))
     least = _THINNEST * (a + c) + _LEAST
     a, c = a + least, c + least
-    farthest = jnp.max((c * x * x - 2 * b * x * y + a * y * y) / (a * c - b * b), 0, keepdims=True)
+    squares = [c * p * p - 2 * b * p * q + a * q * q for p, q in zip(x, y, strict=True)]
+    farthest = functools.reduce(jnp.maximum, squares) / (a * c - b * b)
     return *centre, *(part * farthest * _WIDER**2 for part in (a, b, c))

@@ -176,7 +176,9 @@ def _screen(
     u, v, seen, depth = _positions(points, camera, settings, shutter)
     across, down, whole = _moments(u, v, seen)
     if transform.margin is not None:
-        whole &= jnp.any(_in_picture(u, v, settings, transform.margin) & seen, axis=0)
+        places = zip(u, v, seen, strict=True)
+        inside = [_in_picture(x, y, settings, transform.margin) & shown for x, y, shown in places]
+        whole &= functools.reduce(jnp.logical_or, inside)
     scale = 1 / spread
     vectors = [(x * scale, y * scale) for x, y in zip(across, down, strict=True)]
     shift = tuple(_sum(part[3:]) * scale * scale for part in (across, down))
@@ -202,7 +204,7 @@ def _screen(
     )
 
 
-def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+def _moments(u: Vector, v: Vector, seen: Vector) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
     """Of each axis, half the difference of the two offsets, then half their sum; and whether the splat can be drawn."""
     whole = seen[0]
     parts: tuple[list[jax.Array], list[jax.Array]] = ([], [])
@@ -220,8 +222,8 @@ def _moments(u: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[list[jax.Arra
 
 def _positions(
     points: Sequence[Vector], camera: Camera, settings: Settings, shutter: Shutter | None
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Pixel positions [7, ..., C, N] of points, whether they are seen, and the depth of the first."""
+) -> tuple[Vector, Vector, Vector, jax.Array]:
+    """Pixel positions [..., C, N] of seven points, whether they are seen, and the depth of the first."""
     model = model_of(camera, settings)
 
     def position(point: Vector) -> tuple[jax.Array, ...]:
@@ -233,10 +235,8 @@ def _positions(
         u, v, shown = _project(model, point, camera.k)
         return u, v, shown & found & (depth > settings.near), depth
 
-    shape = jnp.broadcast_shapes(points[0][0].shape, camera.usable.shape)
-    stacked = tuple(jnp.stack([jnp.broadcast_to(point[i], shape) for point in points]) for i in range(3))
-    # A loop: fused with what follows, every point would be projected again for each of its uses.
-    u, v, seen, depths = lax.map(position, stacked)
+    # Fused with what follows, every point would be projected again for each of its uses.
+    u, v, seen, depths = zip(*lax.optimization_barrier([position(point) for point in points]), strict=True)
     return u, v, seen, depths[0]
 
 

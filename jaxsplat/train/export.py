@@ -60,17 +60,19 @@ def picture_weights(splats: Splats, cameras: Cameras, *, antialiased: bool = Fal
       >>> picture_weights(load_splats("scene.ply"), load_cameras("captures/fox")).shape
       (80000,)
     """
-    size = {"width": cameras.width, "height": cameras.height}
+    width, height = cameras.width, cameras.height
 
     @jax.jit
     def of_camera(splats: Splats, viewmat: jax.Array, K: jax.Array) -> jax.Array:
         opacities = jax.nn.sigmoid(splats.logit_opacities)
         p = project_gaussians(
             splats.means, splats.quats, jnp.exp(splats.log_scales), viewmat[None], K[None], opacities=opacities,
-            antialiased=antialiased, **size,
+            antialiased=antialiased, width=width, height=height,
         )  # fmt: skip
         opacities = opacities[None] * p.compensations if antialiased else opacities[None]
-        trace = trace_contributors(p.means2d, p.conics, opacities, depths=p.depths, radii=p.radii, max_hits=1, **size)
+        trace = trace_contributors(
+            p.means2d, p.conics, opacities, depths=p.depths, radii=p.radii, max_hits=1, width=width, height=height
+        )
         return trace.splat_weights[0]
 
     total = np.zeros(len(splats.means))
