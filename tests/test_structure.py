@@ -91,9 +91,9 @@ def test_python_and_native_module_agree_on_tiles():
     from jaxsplat import _check
 
     largest = _ffi.constant("max_tile_size")
-    _check.tile_size("f", largest)
+    _check.grid("f", largest, width=1, height=1)
     with pytest.raises(ValueError, match="tile_size"):
-        _check.tile_size("f", largest + _ffi.constant("block_side"))
+        _check.grid("f", largest + _ffi.constant("block_side"), width=1, height=1)
 
 
 PUBLIC = {name: getattr(jaxsplat, name) for name in dir(jaxsplat) if not name.startswith("_")}
