@@ -103,10 +103,14 @@ def test_batches_padding_and_attributes_of_corners_equal_single_meshes():
     one = render(verts, faces, colors)
     per_corner = render(verts, faces, colors[faces])
     np.testing.assert_array_equal(per_corner.colors, one.colors)
-    extra = jnp.concatenate([faces, jnp.array([[0, 1, 2]] * 3)])
+    # Beyond the counts: a triangle in front of the sphere.
+    front = jnp.array([[-1.0, -1.0, -1.5], [1.0, -1.0, -1.5], [0.0, 1.0, -1.5]])
+    more, more_colors = jnp.concatenate([verts, front]), jnp.concatenate([colors, front])
+    extra = jnp.concatenate([faces, jnp.array([[0, 1, 2]] * 3) + len(verts)])
     both = render(
-        jnp.stack([verts, verts * 0.5]), extra, jnp.stack([colors, 1 - colors]), face_counts=jnp.array([len(faces)] * 2)
-    )
+        jnp.stack([more, more * 0.5]), extra, jnp.stack([more_colors, 1 - more_colors]),
+        face_counts=jnp.array([len(faces)] * 2),
+    )  # fmt: skip
     np.testing.assert_allclose(both.colors[0], one.colors, atol=1e-6)
     np.testing.assert_allclose(both.colors[1], render(verts * 0.5, faces, 1 - colors).colors, atol=1e-6)
     mapped = jax.vmap(lambda v: render(v, faces, colors).colors)(jnp.stack([verts, verts * 0.5]))
@@ -121,6 +125,26 @@ def test_shade_sees_the_interpolated_attributes_and_far_faces_are_left_out():
     there = np.asarray(plain.alphas[..., 0]) == 1
     np.testing.assert_allclose(shaded.colors[there], 1 - np.asarray(plain.colors)[there][:, :2], atol=1e-6)
     assert not np.any(render(far_plane=1.0).alphas)
+
+
+def test_under_an_orthographic_camera_attributes_are_linear_on_the_screen():
+    verts = jnp.array([[-1.0, -1.0, 2.0], [1.5, -1.0, 6.0], [-1.0, 1.5, 3.0]])
+    K = jnp.array([[[15.0, 0, 20], [0, 12, 16], [0, 0, 1]]])
+    out = render_meshes(verts, jnp.array([[0, 1, 2]]), verts, jnp.eye(4)[None], K, camera_model="ortho", **SIZE)
+    seen = np.asarray(out.alphas[0, ..., 0]) == 1
+    assert seen.sum() > 100
+    y, x = np.mgrid[:HEIGHT, :WIDTH] + 0.5
+    np.testing.assert_allclose(out.colors[0, ..., 0][seen], ((x - 20) / 15)[seen], atol=1e-4)
+    np.testing.assert_allclose(out.colors[0, ..., 1][seen], ((y - 16) / 12)[seen], atol=1e-4)
+
+
+def test_faces_that_turn_clockwise_on_the_screen_can_be_left_out():
+    # Down, then to the right: against the clock, where y points down.
+    verts = jnp.array([[-0.5, -0.5, 2.0], [-0.5, 0.5, 2.0], [0.5, 0.5, 2.0]])
+    K = jnp.array([[[60.0, 0, 24], [0, 60, 18], [0, 0, 1]]])
+    for faces, culled, seen in (([0, 1, 2], True, True), ([0, 2, 1], True, False), ([0, 2, 1], False, True)):
+        out = render_meshes(verts, jnp.array([faces]), verts, jnp.eye(4)[None], K, cull_backfaces=culled, **SIZE)
+        assert bool(out.alphas.any()) == seen
 
 
 def test_bad_arguments_are_named():
