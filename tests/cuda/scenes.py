@@ -95,6 +95,7 @@ def scenes(small: bool) -> Iterator[tuple[str, Scene]]:
         return
     many = random_splats(60, width=wide, height=high, images=(3,))
     yield "images", Scene(many._replace(conics=many.conics[0]), size, absgrad=True)
+    yield "given lists of images", Scene(many, size, lists=True)
     yield "bounded images", Scene(many, {**size, "max_intersections": 60})
     yield "large tiles", Scene(sparse, {**size, "tile_size": 20})
     yield "small tiles", Scene(sparse, {**size, "tile_size": 12})
