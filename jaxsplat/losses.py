@@ -291,7 +291,7 @@ def _weighted_ssim(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.A
     def native(x: jax.Array, y: jax.Array) -> jax.Array:
         return _native("ssim", kind, x, y)[0]
 
-    values = _ffi.by_platform(native, plain, x, y) if not kind.renormalized and _ffi.takes(x, y) else plain(x, y)
+    values = _ffi.by_platform(native, plain, x, y) if _has_kernel(kind, x, y) else plain(x, y)
     return (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
 
 
@@ -301,9 +301,7 @@ def _weighted_ssim_fwd(kind: _Similarity, x: Any, y: Any, weights: Any) -> tuple
     x, y, weights = x.value, y.value, weights.value
     native = functools.partial(_native_gradient, kind)
     plain = functools.partial(_gradient, kind)
-    gradient = (
-        functools.partial(_ffi.by_platform, native, plain) if not kind.renormalized and _ffi.takes(x, y) else plain
-    )
+    gradient = functools.partial(_ffi.by_platform, native, plain) if _has_kernel(kind, x, y) else plain
     values, v_x = gradient(x, y, weights)
     v_y = gradient(y, x, weights)[1] if y_moves else None
     total = (values * _linalg.lift(weights, values.ndim)).sum((-3, -2, -1))
@@ -334,6 +332,10 @@ def _native_gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax
         weights = jnp.broadcast_to(weights, (*weights.shape[:-3], *x.shape[-3:]))
     values, v_x = _native("ssim_gradient", kind, x, y, weights)
     return values, v_x
+
+
+def _has_kernel(kind: _Similarity, x: jax.Array, y: jax.Array) -> bool:
+    return not kind.renormalized and _ffi.takes(x, y)
 
 
 def _gradient(kind: _Similarity, x: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
