@@ -54,7 +54,8 @@ class Default(Fixed):
       refine_start: refinement begins after this fraction of the run.
       refine_stop: refinement and resets end after this fraction of the run.
       refine_every: steps between refinements.
-      reset_every: fraction of the run between resets of the opacities. Oversized splats are removed after the first.
+      reset_every: fraction of the run between resets of the opacities. Oversized splats are removed once the first such
+        period is over.
       reset_gap: least steps between resets, for short runs.
       recovery: steps that must be left after a reset, or else there is none.
       pause_after_reset: steps without refinement after a reset.
@@ -66,7 +67,7 @@ class Default(Fixed):
       prune_screen: a splat wider than this fraction of the screen is removed, until `screen_stop`.
       screen_stop: fraction of the run up to which the size on the screen counts.
       absgrad: sum absolute values of the gradient over the pixels (Ye et al. 2024); then grow_gradient=8e-4 is usual.
-      revised_opacity: the parts of a split splat share its opacity (Bulò et al. 2024).
+      revised_opacity: the two splats that one becomes, cloned or split, share its opacity (Bulò et al. 2024).
     """
 
     cap: int = 1_000_000
@@ -240,8 +241,11 @@ def refine(
     sources = jnp.zeros(rows, jnp.int32).at[first].set(index, mode="drop").at[second].set(index, mode="drop")
     used = index < new_count
     parts = (plan.split & plan.doubled)[sources] & used
-    copied = _place_parts(key, jax.tree.map(lambda leaf: leaf[sources], splats), parts, settings.revised_opacity)
-    refined = unused_rows(copied, ~used)
+    placed = _place_parts(key, jax.tree.map(lambda leaf: leaf[sources], splats), parts)
+    if settings.revised_opacity:
+        logits = placed.logit_opacities
+        placed = placed._replace(logit_opacities=jnp.where(plan.doubled[sources], _shared_logits(logits), logits))
+    refined = unused_rows(placed, ~used)
     moved = (index >= survivors) | parts
 
     result = Refined(
@@ -269,16 +273,16 @@ def _plan(
 ) -> _Plan:
     used = in_use(splats, count) & finite(splats)
     gradients = state.gradients / jnp.maximum(state.views, 1)
-    opacities, longest = jax.nn.sigmoid(splats.logit_opacities), jnp.exp(splats.log_scales.max(-1))
+    logits, longest = splats.logit_opacities, jnp.exp(splats.log_scales.max(-1))
     pulled = gradients > settings.grow_gradient
     split = used & ((pulled & (longest > settings.grow_scale)) | (use_screen & (state.radii > settings.grow_screen)))
     grows = split | (used & pulled)
-    # Judged as they will be: the parts of a split splat are smaller, and perhaps fainter.
+    # Judged as they will be: smaller where they are split, and perhaps fainter.
     longest = jnp.where(split, longest / _SPLIT_SHRINK, longest)
     if settings.revised_opacity:
-        opacities = jnp.where(split, _shared_opacity(opacities), opacities)
+        logits = jnp.where(grows, _shared_logits(logits), logits)
     large = (longest > settings.prune_scale) | (use_screen & (state.radii > settings.prune_screen))
-    kept = used & (opacities >= settings.min_opacity) & ~(large & prune_large)
+    kept = used & (jax.nn.sigmoid(logits) >= settings.min_opacity) & ~(large & prune_large)
     asked = kept & grows
     room = settings.cap - kept.sum(dtype=jnp.int32)
     # Those with the largest gradients come first, ties by row.
@@ -288,25 +292,21 @@ def _plan(
     return _Plan(kept, doubled, split, asked & ~doubled)
 
 
-def _shared_opacity(opacities: jax.Array) -> jax.Array:
-    """Of each of two splats that together are as opaque as one."""
-    return 1.0 - jnp.sqrt(1.0 - opacities)
+def _shared_logits(logits: jax.Array) -> jax.Array:
+    """Of each of two splats that together are as opaque as one: 1 - sqrt(1 - opacity), also where that rounds to 1."""
+    log_transmittance = -0.5 * jax.nn.softplus(logits)
+    return jnp.log(-jnp.expm1(log_transmittance)) - log_transmittance
 
 
-def _place_parts(key: jax.Array, splats: Splats, parts: jax.Array, revised_opacity: bool) -> Splats:
+def _place_parts(key: jax.Array, splats: Splats, parts: jax.Array) -> Splats:
     """Draws the places of the marked rows from the splat that each was, and shrinks them."""
     scales = jnp.exp(splats.log_scales)
     local = [scales[:, k] * draw for k, draw in enumerate(_draws(key, scales))]
     turn = _linalg.rotation(*(splats.quats[:, k] for k in range(4)))
     moves = jnp.stack([row[0] * local[0] + row[1] * local[1] + row[2] * local[2] for row in turn], -1)
-    logits = splats.logit_opacities
-    if revised_opacity:
-        shared = _shared_opacity(jax.nn.sigmoid(logits))
-        logits = jnp.where(parts, jnp.log(shared) - jnp.log1p(-shared), logits)
     return splats._replace(
         means=select(parts, splats.means + moves, splats.means),
         log_scales=select(parts, splats.log_scales - math.log(_SPLIT_SHRINK), splats.log_scales),
-        logit_opacities=logits,
     )
 
 

@@ -85,12 +85,15 @@ def test_parts_lie_along_the_axes_of_the_splat():
     assert deviations[1] == pytest.approx(np.exp(-2.0), rel=0.05) and (deviations[[0, 2]] < 1e-3).all()
 
 
-def test_revised_opacity_makes_two_parts_as_opaque_as_the_whole():
-    splats, count = scene(opacity=1.0, log_scale=-3.0)
+@pytest.mark.parametrize("log_scale", [-5.0, -3.0], ids=["cloned", "split"])
+@pytest.mark.parametrize("logit", [1.0, 30.0], ids=["transparent", "opaque_to_rounding"])
+def test_revised_opacity_makes_two_splats_as_opaque_as_the_one_they_were(log_scale, logit):
+    splats, count = scene(opacity=logit, log_scale=log_scale)
     result, _ = jitted(Default(cap=40, revised_opacity=True))(KEY, splats, count, density([0]))
-    part = float(jax.nn.sigmoid(result.splats.logit_opacities[0]))
-    assert 1 - (1 - part) ** 2 == pytest.approx(float(jax.nn.sigmoid(1.0)), rel=1e-5)
-    assert result.splats.logit_opacities[1] == splats.logit_opacities[1]
+    logits = np.asarray(result.splats.logit_opacities, np.float64)
+    assert int(result.num_splats) == 7 and logits[0] == logits[6]
+    assert 2.0 * np.log1p(np.exp(logits[0])) == pytest.approx(np.log1p(np.exp(logit)), rel=1e-6)  # -log(1 - opacity)
+    assert logits[1] == logit
 
 
 def test_transparent_oversized_and_broken_splats_are_removed_and_the_rest_keeps_its_order():
