@@ -266,7 +266,6 @@ CASES = (
     Case("schedule", "higher learning rates", nothing, ("--rates.schedule.shape", "cosine"), (*MODEL, *FASTER)),
     Case("holes", "eight views", thin_out, ("--random-background",), MODEL),
     Case("needles", "eight views", thin_out, ("--regularizers.anisotropy", "0.01"), MODEL),
-    Case("unseen", "eight views", thin_out, ("--visible-adam",), MODEL),
     Case("haze", "MCMC without its own terms, no points", forget_points, ("--regularizers.opacity", "0.01"), MCMC),
     Case("large", "MCMC without its own terms, no points", forget_points, ("--regularizers.scale", "0.01"), MCMC),
     Case(

@@ -277,7 +277,7 @@ def _step(scene: scenes.Scene) -> Stages:
     colors_both, compare_both = with_gradient(colors), with_gradient(compare)
     similarity = with_gradient(lambda images: losses.ssim(images, target).mean())
     gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.ones_like(leaf), splats)
-    adam = _carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
+    adam = carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
     # As the library's projection does it, every quaternion divided by its length beforehand.
     unit = scene._replace(quats=scene.quats / np.linalg.norm(scene.quats, axis=1, keepdims=True))
     gradient, pictures = loops.projection_gradient(unit), (np.asarray(image[0]), np.asarray(target[0]))
@@ -292,7 +292,7 @@ def _step(scene: scenes.Scene) -> Stages:
         "SSIM alone, with gradient": lambda: similarity(image),
         "the same, C++ loops": lambda: loops.ssim_gradient(*pictures, written),
         "Adam": adam,
-        "whole step": _carried(step, splats),
+        "whole step": carried(step, splats),
     }
 
 
@@ -312,14 +312,22 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(lambda *arguments: jax.value_and_grad(total, argnums=tuple(range(len(arguments))))(*arguments))
 
 
-def _carried(step: Callable[[Splats, Any], Any], splats: Splats) -> Callable[[], Any]:
-    """Calls a step on what its last call returned, whose memory it may use."""
+def carried(step: Callable[[Splats, Any], Any], splats: Splats) -> Callable[[], Any]:
+    """Make calls of a step on what its last call returned, whose memory it may use.
+
+    Args:
+      step: (splats, state of Adam) -> (splats, state).
+      splats: of the first call.
+
+    Returns:
+      The function that makes the next step.
+    """
     compiled = jax.jit(step, donate_argnums=(0, 1))
     splats = jax.tree.map(jnp.copy, splats)
     carried = [(splats, splat_adam(steps=1000).init(splats))]
 
     def call() -> Any:
-        carried[0] = compiled(*carried[0])
+        carried[0] = jax.block_until_ready(compiled(*carried[0]))
         return carried[0]
 
     return call

@@ -17,11 +17,12 @@ from jaxsplat.types import Splats
 SH_DEGREE = 3
 
 
-def training(scene: scenes.Scene) -> tuple[Splats, Callable[[Splats, Any], Any]]:
+def training(scene: scenes.Scene, *, visible_only: bool = False) -> tuple[Splats, Callable[[Splats, Any], Any]]:
     """Make a step of Adam from a scene towards a picture of noise.
 
     Args:
       scene: where the splats begin; their colors are random coefficients.
+      visible_only: update only the splats that the camera sees.
 
     Returns:
       The splats, and step(splats, state) -> (splats, state).
@@ -40,23 +41,27 @@ def training(scene: scenes.Scene) -> tuple[Splats, Callable[[Splats, Any], Any]]
     viewmats, Ks = jnp.asarray(scene.viewmat)[None], jnp.asarray(scene.K)[None]
     compare = compare_with(target_of(scene))
 
-    def loss(splats: Splats) -> jax.Array:
-        return compare(
-            rasterization(
-                splats.means,
-                splats.quats,
-                jnp.exp(splats.log_scales),
-                jax.nn.sigmoid(splats.logit_opacities),
-                SHCoeffs(splats.sh_dc, splats.sh_rest),
-                viewmats,
-                Ks,
-                sh_degree=SH_DEGREE,
-                width=scene.width,
-                height=scene.height,
-            ).colors
+    def loss(splats: Splats) -> tuple[jax.Array, jax.Array]:
+        out = rasterization(
+            splats.means,
+            splats.quats,
+            jnp.exp(splats.log_scales),
+            jax.nn.sigmoid(splats.logit_opacities),
+            SHCoeffs(splats.sh_dc, splats.sh_rest),
+            viewmats,
+            Ks,
+            sh_degree=SH_DEGREE,
+            width=scene.width,
+            height=scene.height,
         )
+        assert out.info is not None
+        return compare(out.colors), (out.info.projected.radii > 0).all(-1).any(0)
 
-    return splats, lambda splats, state: apply_splat_adam(splats, jax.grad(loss)(splats), state, steps=1000)
+    def step(splats: Splats, state: Any) -> tuple[Splats, Any]:
+        gradients, seen = jax.grad(loss, has_aux=True)(splats)
+        return apply_splat_adam(splats, gradients, state, steps=1000, visible=seen if visible_only else None)
+
+    return splats, step
 
 
 def target_of(scene: scenes.Scene) -> jax.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import growth, instructions, loops, memory, native, profile_step, scenes, simd_limit
+from benchmarks import growth, instructions, loops, memory, native, profile_step, scenes, simd_limit, visible
 from jaxsplat import losses, project_gaussians
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +89,20 @@ def test_stages_are_measured_and_written(tmp_path: Path) -> None:
     assert {"projection", "Adam", "whole step"} < set(step["stages"]) and 0 < step["outside_kernels"] < 1
     assert "whole step" not in raster["stages"] and "views, with gradient" in views["stages"]
     assert min(t["min_ms"] for result in (step, raster, views) for t in result["stages"].values()) > 0
+
+
+def test_rooms_are_out_of_sight_of_each_other() -> None:
+    room = scenes.synthetic(50, 64, 48)
+    seen = (scenes.project(visible.rooms(3, room)).radii > 0).all(1)
+    assert seen[:50].sum() > 30 and not seen[50:].any()
+
+
+def test_steps_of_splats_in_sight_are_timed_in_both_orders_of_the_rows() -> None:
+    printed = _run("benchmarks.visible", "--rooms", "3", "--splats", "50", "--width", "32", "--height", "24")
+    head, _, *lines = printed.splitlines()
+    assert [line.split(" | ")[0] for line in lines] == ["| neighbours", "| shuffled"]
+    assert all(float(cell) > 0 for line in lines for cell in line.strip("| ").split(" | ")[2:])
+    assert head.count("|") == lines[0].count("|")
 
 
 def test_growth_draws_a_plot(tmp_path: Path) -> None:
