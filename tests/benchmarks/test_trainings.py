@@ -48,17 +48,30 @@ def test_captures_are_found_and_shrunk_by_powers_of_two(tmp_path: Path, capsys) 
     assert "left out: " in capsys.readouterr().err
 
 
-def test_few_pictures_have_options_of_their_own_and_the_castle_other_views_to_evaluate_on(tmp_path: Path) -> None:
-    for name, views in (("many", 12), ("few", 11), ("sceaux_castle", 12)):
+def test_of_few_pictures_others_are_held_out_in_each_training_and_one_of_the_castle_never(tmp_path: Path) -> None:
+    for name, views in (("many", 20), ("few", 11), ("fewer", 3)):
         write_capture(tmp_path / name, views=views)
-    own = {
-        path.name: captures.own_options(path, cameras) for path, (_, cameras) in captures.captures(tmp_path, 24).items()
+    found = {path: cameras for path, (_, cameras) in captures.captures(tmp_path, 24).items()}
+    held_out = {path.name: captures.folds(path, cameras) for path, cameras in found.items()}
+    names = [f"images/{k:03}.png" for k in range(11)]
+    assert held_out == {
+        "many": [()],
+        "few": [("--held-out", *names[k::8]) for k in (0, 2, 4, 6)],
+        "fewer": [("--held-out", names[0]), ("--held-out", names[2])],
     }
-    assert own == {
-        "many": (),
-        "few": captures.FEW_OPTIONS,
-        "sceaux_castle": ("--held-out", "100_7101.JPG", "100_7104.JPG", "100_7107.JPG"),
-    }
+    cameras = found[tmp_path / "few"]._replace(names=("100_7100.JPG", *names[1:]))
+    assert captures.folds(Path("sceaux_castle"), cameras)[:2] == [
+        ("--held-out", names[1], names[9]), ("--held-out", names[3])
+    ]  # fmt: skip
+
+
+def test_the_mean_of_several_trainings_counts_every_held_out_view_once() -> None:
+    costs = {"wall_seconds": 1.0, "processor_seconds": 2.0, "peak_bytes": 3}
+    runs = [
+        {"psnr": 20.0, "ssim": 0.5, "splats": 10, "views": 1, **costs},
+        {"psnr": 26.0, "ssim": 0.8, "splats": 20, "views": 2, **costs},
+    ]
+    assert captures.mean(runs) == pytest.approx({"psnr": 24.0, "ssim": 0.7, "splats": 15.0, "views": 3, **costs})
 
 
 def test_the_table_shows_the_gain_over_the_fixed_set(tmp_path: Path) -> None:
