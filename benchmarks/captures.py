@@ -18,6 +18,10 @@ STRATEGIES = ("fixed", "default", "mcmc")
 FEW = 20
 """A capture of fewer pictures is trained several times, with others held out: one or two tell too little."""
 FOLDS = 4
+FEW_OPTIONS = ("--default.refine-start", "0.1", "--default.grow-scale", "0.05")
+"""Of a capture of fewer pictures, found by trials on banana: splats are split later, and only the largest."""
+OPTIONS = {"sceaux_castle": ("--random-background", "--rates.means", "4e-4", "--mcmc.growth", "0.12")}
+"""Of single captures, the same for every strategy, found by trials."""
 NEVER_HELD_OUT = {"sceaux_castle": ("100_7100.JPG",)}
 """It shows a tree that no other picture shows."""
 HEAD = (
@@ -58,9 +62,9 @@ def main() -> int:
             Training(
                 f"{path.name}/{strategy}/{fold}",
                 path,
-                (*map(str, settings), "--downscale", str(downscale), "--strategy", strategy, *held_out),
+                (*map(str, settings), "--downscale", str(downscale), "--strategy", strategy, *own),
             )
-            for fold, held_out in enumerate(folds(path, cameras))
+            for fold, own in enumerate(own_options(path, cameras))
         ]
         for path, (downscale, cameras) in chosen.items()
         for strategy in STRATEGIES
@@ -99,22 +103,23 @@ def captures(folder: Path, longest: int) -> dict[Path, tuple[int, Cameras]]:
     return found
 
 
-def folds(path: Path, cameras: Cameras) -> list[tuple[str, ...]]:
-    """Options of each training of a capture that say which pictures are held out.
+def own_options(path: Path, cameras: Cameras) -> list[tuple[str, ...]]:
+    """What a capture is trained with beside the settings of all, the same for every strategy.
 
     Args:
       path: of the capture.
       cameras: its cameras.
 
     Returns:
-      One that leaves it to the files or takes every eighth; for few pictures one for each fold, every eighth from
-      another on.
+      Options of each of its trainings: one, which leaves it to the files or to the trainer what is held out; for few
+      pictures one for each fold, which holds out every eighth from another on.
     """
+    own = OPTIONS.get(path.name, ())
     if len(cameras.names) >= FEW:
-        return [()]
+        return [own]
     names = [name for name in cameras.names if name not in NEVER_HELD_OUT.get(path.name, ())]
-    chosen = [names[first::8] for first in range(0, 8, 8 // FOLDS)]
-    return [("--held-out", *fold) for fold in chosen if fold]
+    folds = [names[first::8] for first in range(0, 8, 8 // FOLDS)]
+    return [(*FEW_OPTIONS, *own, "--held-out", *fold) for fold in folds if fold]
 
 
 def mean(figures: list[dict[str, Any]]) -> dict[str, Any]:

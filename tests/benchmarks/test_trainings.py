@@ -52,17 +52,17 @@ def test_of_few_pictures_others_are_held_out_in_each_training_and_one_of_the_cas
     for name, views in (("many", 20), ("few", 11), ("fewer", 3)):
         write_capture(tmp_path / name, views=views)
     found = {path: cameras for path, (_, cameras) in captures.captures(tmp_path, 24).items()}
-    held_out = {path.name: captures.folds(path, cameras) for path, cameras in found.items()}
+    own = {path.name: captures.own_options(path, cameras) for path, cameras in found.items()}
     names = [f"images/{k:03}.png" for k in range(11)]
-    assert held_out == {
+    few = (*captures.FEW_OPTIONS, "--held-out")
+    assert own == {
         "many": [()],
-        "few": [("--held-out", *names[k::8]) for k in (0, 2, 4, 6)],
-        "fewer": [("--held-out", names[0]), ("--held-out", names[2])],
+        "few": [(*few, *names[k::8]) for k in (0, 2, 4, 6)],
+        "fewer": [(*few, names[0]), (*few, names[2])],
     }
     cameras = found[tmp_path / "few"]._replace(names=("100_7100.JPG", *names[1:]))
-    assert captures.folds(Path("sceaux_castle"), cameras)[:2] == [
-        ("--held-out", names[1], names[9]), ("--held-out", names[3])
-    ]  # fmt: skip
+    first = captures.own_options(Path("sceaux_castle"), cameras)[0]
+    assert first == (*captures.FEW_OPTIONS, *captures.OPTIONS["sceaux_castle"], "--held-out", names[1], names[9])
 
 
 def test_the_mean_of_several_trainings_counts_every_held_out_view_once() -> None:
