@@ -21,18 +21,20 @@ def assert_gradients(function: Callable[..., Any], arguments: Sequence[jax.Array
     outputs = jax.tree.leaves(jax.eval_shape(function, *arguments))
     weights = [rng.normal(size=x.shape) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in outputs]
 
-    @jax.jit
     def loss(*arguments: jax.Array) -> jax.Array:
         leaves = jax.tree.leaves(function(*arguments))
         terms = [jnp.sum(leaf * w) for leaf, w in zip(leaves, weights, strict=True) if w is not None]
         return jnp.sum(jnp.stack(terms))
 
-    gradients = jax.jit(jax.grad(loss, tuple(range(len(arguments)))))(*arguments)
+    # One program for the moved values too: compiling takes longer than any of these.
+    compiled = jax.jit(jax.value_and_grad(loss, tuple(range(len(arguments)))))
+    gradients = compiled(*arguments)[1]
     for k, (argument, gradient) in enumerate(zip(arguments, gradients, strict=True)):
         assert argument.dtype == jnp.float64
         assert np.isfinite(gradient).all(), f"argument {k}"
         direction = rng.normal(size=argument.shape)
-        moved = [loss(*arguments[:k], argument + sign * step * direction, *arguments[k + 1 :]) for sign in (1, -1)]
+        steps = [argument + sign * step * direction for sign in (1, -1)]
+        moved = [compiled(*arguments[:k], there, *arguments[k + 1 :])[0] for there in steps]
         expected = (moved[0] - moved[1]) / (2 * step)
         got = np.sum(np.asarray(gradient) * direction)
         scale = np.sqrt(np.sum(np.square(gradient)) * np.sum(direction**2)) + 1

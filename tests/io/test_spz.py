@@ -1,5 +1,6 @@
 """.spz files of all versions, against other programs' files of the same splats."""
 
+import functools
 import gzip
 import struct
 import sys
@@ -20,6 +21,9 @@ from tests.train.scenes import random_splats
 HALF_STEP = {"means": 2**-13 + 1e-7, "quats": 0.005, "log_scales": 1 / 32, "logit_opacities": 0.5 / 255 + 1e-6,
              "sh_dc": 0.5 / 38.25 + 1e-6, "sh_rest": 1 / 256 + 1e-6}  # fmt: skip
 BY_OTHERS = HALF_STEP | {"means": 2**-12 + 1e-7, "logit_opacities": 1 / 255, "sh_rest": 0.07}
+
+compressed = functools.partial(gzip.compress, mtime=0)
+"""The same bytes at any time."""
 
 
 def header(version=3, count=1, degree=0, bits=12, flags=0, magic=b"NGSP"):
@@ -62,7 +66,7 @@ def test_version_2_stores_three_components_of_the_rotation():
 
 def test_version_1_has_half_precision_positions(tmp_path):
     body = np.array([1.5, -2.25, 1000.0], "<f2").tobytes() + bytes([255, 128, 128, 128, 160, 160, 160, 128, 128, 128])
-    splats = loaded(tmp_path, gzip.compress(header(version=1) + body)).splats
+    splats = loaded(tmp_path, compressed(header(version=1) + body)).splats
     assert splats.means.tolist() == [[1.5, 2.25, -1000.0]]
     assert splats.log_scales.tolist() == [[0.0, 0.0, 0.0]]
 
@@ -101,26 +105,27 @@ def test_turning_the_axes_turns_the_harmonics():
 
 def test_what_else_the_file_says_is_told(tmp_path):
     body = bytes(9) + bytes([255]) + bytes([128] * 6) + bytes(4)
-    found = loaded(tmp_path, gzip.compress(header(flags=3) + body))
+    found = loaded(tmp_path, compressed(header(flags=3) + body))
     assert found.antialiased and found.notes == ("Extensions of other programs.",)
-    found = loaded(tmp_path, gzip.compress(header(flags=0) + body))
+    found = loaded(tmp_path, compressed(header(flags=0) + body))
     assert not found.antialiased and not found.notes
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (gzip.compress(header(count=7) + bytes(20)), "7 splats need 156 bytes, the file holds 36"),
-        (gzip.compress(header(degree=5)), "SH degree 5, expected 0 to 4"),
-        (gzip.compress(header(version=9)), ".spz version 9"),
-        (gzip.compress(b"hello"), "compressed by gzip, but no .spz"),
-        (gzip.compress(header() + bytes(range(200)))[:40], "damaged .spz"),
+        (compressed(header(count=7) + bytes(20)), "7 splats need 156 bytes, the file holds 36"),
+        (compressed(header(degree=5)), "SH degree 5, expected 0 to 4"),
+        (compressed(header(version=9)), ".spz version 9"),
+        (compressed(b"hello"), "compressed by gzip, but no .spz"),
+        (compressed(header() + bytes(range(200)))[:40], "damaged .spz"),
         (b"\x1f\x8b" + bytes(30), "damaged .spz"),
         (header(version=2) + bytes(64), ".spz version 2 without compression"),
         (header(version=4), "ends within the header"),
         (header(version=4) + bytes(16), "0 streams in 32 bytes"),
         (header(version=4) + bytes(16) + bytes(200), "0 streams"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "file",
 )
 def test_damaged_files_are_refused_with_the_reason(tmp_path, data, message):
     with pytest.raises(InputError, match=f"a.spz: .*{message}"):

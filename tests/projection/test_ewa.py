@@ -157,10 +157,11 @@ def test_gradients_hold_where_the_jacobian_is_clamped():
         assert_gradients(lambda *a: floats(project(*a)), geometry(scene), step=1e-8)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def outputs_and_gradients(camera_model, *splats):
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def outputs_and_gradients(path, camera_model, *splats):
     """Results for one camera, and the gradients of their sum to splats and camera."""
-    projected, pullback = jax.vjp(lambda s, c: project(*s, **c, camera_model=camera_model), splats, camera())
+    projection = functools.partial(_projections[path], camera_model=camera_model)
+    projected, pullback = jax.vjp(lambda s, c: projection(*s, **c), splats, camera())
     ones = jax.tree.map(jnp.ones_like, projected)._replace(radii=np.zeros(projected.radii.shape, jax.dtypes.float0))
     return projected, pullback(ones)
 
@@ -185,7 +186,7 @@ def outputs_and_gradients(camera_model, *splats):
         {"mean": (9, 0, 2)},
     ],
 )
-def test_a_bad_row_is_zero_and_leaves_the_others_as_they_are(row, camera_model):
+def test_a_bad_row_is_zero_and_leaves_the_others_as_they_are(row, path, camera_model):
     if camera_model == "fisheye" and row.get("mean") == (9, 0, 2):
         row = {"mean": (9, 0, 0.02)}
     scene = random_scene(4, seed=5)
@@ -193,7 +194,7 @@ def test_a_bad_row_is_zero_and_leaves_the_others_as_they_are(row, camera_model):
     bad = [x.copy() for x in good]
     for array, key in zip(bad, ("mean", "quat", "scale"), strict=True):
         array[2] = row.get(key, array[2])
-    (before, _), (after, gradients) = (outputs_and_gradients(camera_model, *x) for x in (good, bad))
+    (before, _), (after, gradients) = (outputs_and_gradients(path, camera_model, *x) for x in (good, bad))
     kept = np.array([0, 1, 3])
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(new[:, 2], 0)
@@ -312,6 +313,25 @@ def test_compensation_is_accurate_for_splats_below_a_pixel(eps2d, form):
     np.testing.assert_allclose(values, expected, rtol=2e-5)
     assert np.isfinite(got) and np.isfinite(gradient).all()
     np.testing.assert_allclose(gradient, slope, rtol=2e-3, atol=2e-4 * np.abs(slope).max())
+
+
+def test_splats_without_an_area_have_the_least_compensation_and_finite_gradients():
+    scales = jnp.array([[1e-18, 1e-18, 1e-18], [0.1, 1e-18, 1e-18], [0.1, 0.1, 0.1]])
+    means, quats = jnp.tile(jnp.array([[0.0, 0, 2]]), (3, 1)), jnp.tile(jnp.array([[1.0, 0, 0, 0]]), (3, 1))
+
+    @jax.jit
+    def run(*splats):
+        def loss(*splats):
+            projected = project(*splats, **camera())
+            return sum(jnp.sum(x) for x in floats(projected)), projected
+
+        return jax.grad(loss, (0, 1, 2), has_aux=True)(*splats)
+
+    gradients, projected = run(means, quats, scales)
+    assert (projected.radii > 0).all()
+    np.testing.assert_array_equal(projected.compensations[0, :2], np.float32(const.COMPENSATION_MIN))
+    assert projected.compensations[0, 2] > 0.9
+    assert all(np.isfinite(g).all() for g in gradients)
 
 
 def test_no_splats_give_empty_arrays():
