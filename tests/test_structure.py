@@ -23,7 +23,7 @@ LAYERS = (
     {"sh", "initialization", "cameras", "losses", "lpips"}
     | {"reference", "reference_blend", "reference_meshes", "reference_tiles", "reference_world"},
     {"packing", "projection", "tiles", "rasterize", "shading"},
-    {"rendering", "rendering_meshes"},
+    {"_camera_chunks", "rendering", "rendering_meshes"},
     {"strategy", "optim", "clamps", "nn"},
     {"train", "viewer", "fused"},
     {"cli"},
