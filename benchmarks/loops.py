@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import native, scenes
 from jaxsplat import _constants as const
-from jaxsplat import _ffi, losses
+from jaxsplat import _ffi, _similarity, losses
 
 SOURCE = Path(__file__).with_suffix(".cc")
 
@@ -60,7 +60,7 @@ def ssim_gradient(x: scenes.F32, y: scenes.F32, out: scenes.F32 | None = None) -
       The mean, and its gradient with respect to x.
     """
     out = np.empty_like(x) if out is None else out
-    window = np.asarray(losses._WINDOWS["gaussian"], np.float32)
+    window = np.asarray(_similarity.WINDOWS["gaussian"], np.float32)
     settings = np.asarray((losses.SSIM_C1, losses.SSIM_C2), np.float32)
     function = _library().ssim_gradient
     function.restype = ctypes.c_double

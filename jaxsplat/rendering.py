@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxsplat import _check, _constants, _validate
+from jaxsplat._camera_chunks import render_in_chunks
 from jaxsplat.cameras import AnyCameraModel, Lens, Shutter, camera_centres, camera_rays, per_camera_lens
 from jaxsplat.projection import Unscented, project_gaussians, project_outlines, project_unscented
 from jaxsplat.rasterize.gaussians_3d import Rasterized, per_pixel, rasterize_gaussians_3d
@@ -173,10 +175,7 @@ def rasterization(
     )  # fmt: skip
     if camera_chunk is None:
         return render(arrays, per_camera)
-    axes = _CAMERA_AXIS
-    if per_camera["backgrounds"] is not None and per_pixel(per_camera["backgrounds"], image_axes):
-        axes = {**axes, "backgrounds": -4}
-    return _in_chunks(render, arrays, per_camera, camera_chunk, axes)
+    return render_in_chunks(render, arrays, per_camera, chunk=camera_chunk, image_axes=image_axes)
 
 
 def _render(
@@ -186,43 +185,22 @@ def _render(
     lists: dict[str, Any], backend: Backend,
 ) -> RenderOutput:  # fmt: skip
     """The pipeline: project, color, blend."""
-    opacities, colors = splats["opacities"], splats["colors"]
-    along_rays = evaluate == "ray"
     camera_model = cameras["lens"] if named is None else named
-    rule = {
-        "antialiased": antialiased, "compensation_min": blend.compensation_min, "tile_sigmas": blend.tile_sigmas,
-    }  # fmt: skip
-    if projection is None and along_rays:
-        project = functools.partial(project_outlines, camera_model=camera_model, shutter=cameras["shutter"])
-    elif projection == "ewa" or (projection is None and cameras["shutter"] is None):
-        project = functools.partial(
-            project_gaussians, covars=splats["covars"], camera_model=camera_model, backend=backend, **rule
-        )
-    else:
-        transform = projection if isinstance(projection, Unscented) else Unscented()
-        project = functools.partial(
-            project_unscented, shutter=cameras["shutter"], transform=transform, camera_model=camera_model, **rule
-        )
+    project = _projector(splats, cameras, camera_model, projection, evaluate, blend, antialiased, backend)
     projected = project(
-        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"], opacities=opacities,
-        width=width, height=height, eps2d=eps2d, near_plane=cameras["near_plane"], far_plane=cameras["far_plane"],
-        radius_clip=radius_clip, alpha_min=blend.alpha_min,
+        splats["means"], splats["quats"], splats["scales"], cameras["viewmats"], cameras["Ks"],
+        opacities=splats["opacities"], width=width, height=height, eps2d=eps2d, near_plane=cameras["near_plane"],
+        far_plane=cameras["far_plane"], radius_clip=radius_clip, alpha_min=blend.alpha_min,
     )  # fmt: skip
-    opacities = opacities[..., None, :]
+    opacities = splats["opacities"][..., None, :]
     if antialiased:
         opacities = opacities * projected.compensations
-    if sh_degree is not None:
-        visible = jnp.all(projected.radii > 0, axis=-1)
-        directions = splats["means"][..., None, :, :] - _centres(cameras)[..., None, :]
-        # One axis for the cameras, which share the coefficients.
-        colors = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], colors)
-        colors = spherical_harmonics(sh_degree, directions, colors, masks=visible, backend=backend)
-        colors = jnp.maximum(colors + 0.5, 0.0)
-    elif cameras["colors"] is None:
-        colors = colors[..., None, :, :]
-    else:
-        colors = cameras["colors"]
-    if along_rays:
+    colors = _colors(splats, cameras, projected, sh_degree, backend)
+    settings = {
+        "tile_size": tile_size, "masks": cameras["masks"], "depth_limit": cameras["depth_limit"], "blend": blend,
+        "backend": backend, **lists,
+    }  # fmt: skip
+    if evaluate == "ray":
         rays = cameras["rays"]
         if rays is None:
             rays = camera_rays(
@@ -230,21 +208,49 @@ def _render(
                 shutter=cameras["shutter"],
             )  # fmt: skip
         return _along_rays(
-            splats, projected, colors, opacities, rays, render_mode, tile_size=tile_size, masks=cameras["masks"],
-            backgrounds=cameras["backgrounds"], depth_limit=cameras["depth_limit"], blend=blend,
-            **lists, backend=backend,
-        )  # fmt: skip
+            splats, projected, colors, opacities, rays, render_mode, backgrounds=cameras["backgrounds"], **settings
+        )
     rasterized = rasterize_gaussians_3d(
         projected.means2d, projected.conics, _channels(colors, projected.depths, render_mode), opacities,
-        depths=projected.depths, radii=projected.radii, width=width, height=height, tile_size=tile_size,
-        backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), masks=cameras["masks"], blend=blend,
-        depth_limit=cameras["depth_limit"], probe=cameras["probe"], **lists, backend=backend,
+        depths=projected.depths, radii=projected.radii, width=width, height=height, probe=cameras["probe"],
+        backgrounds=_channel_backgrounds(cameras["backgrounds"], render_mode), **settings,
     )  # fmt: skip
     image = rasterized.colors
     if render_mode in ("ED", "RGB+ED"):
         depth = image[..., -1:] / jnp.maximum(rasterized.alphas, _TINY_ALPHA)
         image = jnp.concatenate([image[..., :-1], depth], axis=-1)
     return RenderOutput(image, rasterized.alphas, _info(projected, opacities, rasterized))
+
+
+def _projector(
+    splats: dict[str, Any], cameras: dict[str, Any], camera_model: Any, projection: Projection | Unscented | None,
+    evaluate: Evaluate, blend: Blend, antialiased: bool, backend: Backend,
+) -> Callable[..., Projected]:  # fmt: skip
+    """The projection that the settings ask for."""
+    shutter = cameras["shutter"]
+    if projection is None and evaluate == "ray":
+        return functools.partial(project_outlines, camera_model=camera_model, shutter=shutter)
+    rule = {
+        "camera_model": camera_model, "antialiased": antialiased, "compensation_min": blend.compensation_min,
+        "tile_sigmas": blend.tile_sigmas,
+    }  # fmt: skip
+    if projection == "ewa" or (projection is None and shutter is None):
+        return functools.partial(project_gaussians, covars=splats["covars"], backend=backend, **rule)
+    transform = projection if isinstance(projection, Unscented) else Unscented()
+    return functools.partial(project_unscented, shutter=shutter, transform=transform, **rule)
+
+
+def _colors(
+    splats: dict[str, Any], cameras: dict[str, Any], projected: Projected, sh_degree: int | None, backend: Backend
+) -> jax.Array:
+    """[..., C or 1, N, D] the colors that the cameras see: those given, or what the harmonics say."""
+    if sh_degree is None:
+        return splats["colors"][..., None, :, :] if cameras["colors"] is None else cameras["colors"]
+    visible = jnp.all(projected.radii > 0, axis=-1)
+    directions = splats["means"][..., None, :, :] - _centres(cameras)[..., None, :]
+    # One axis for the cameras, which share the coefficients.
+    coeffs = jax.tree.map(lambda x: x if x.ndim == 1 else x[..., None, :, :, :], splats["colors"])
+    return jnp.maximum(spherical_harmonics(sh_degree, directions, coeffs, masks=visible, backend=backend) + 0.5, 0.0)
 
 
 def _along_rays(
@@ -296,46 +302,6 @@ def _channel_backgrounds(backgrounds: jax.Array | None, render_mode: RenderMode)
     if render_mode == "RGB":
         return backgrounds
     return jnp.concatenate([backgrounds, jnp.zeros_like(backgrounds[..., :1])], axis=-1)
-
-
-# Where the camera axis stands, counted from the last axis.
-_CAMERA_AXIS = {
-    "viewmats": -3, "Ks": -3, "backgrounds": -2, "depth_limit": -3, "masks": -3, "probe": -3, "rays": -4,
-    "near_plane": -1, "far_plane": -1, "colors": -3, "lens": -2, "shutter": -3,
-}  # fmt: skip
-
-
-def _in_chunks(
-    render: Any, splats: dict[str, Any], cameras: dict[str, Any], chunk: int, axes: dict[str, int]
-) -> RenderOutput:
-    """Renders `chunk` cameras at a time, and computes each chunk again in the backward pass."""
-    count = cameras["viewmats"].shape[-3]
-    # Camera axis first, so that a loop can run over it. A scalar plane is shared by all cameras.
-    shared = {name: x for name, x in cameras.items() if x is None or (hasattr(x, "ndim") and x.ndim == 0)}
-    split = {
-        name: jax.tree.map(lambda leaf, axis=axes[name]: jnp.moveaxis(leaf, axis, 0), x)
-        for name, x in cameras.items()
-        if name not in shared
-    }
-
-    def render_chunk(part: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
-        part = {
-            name: jax.tree.map(lambda leaf, axis=axes[name]: jnp.moveaxis(leaf, 0, axis), x) for name, x in part.items()
-        }
-        output = render(splats, {**shared, **part})
-        return jnp.moveaxis(output.colors, -4, 0), jnp.moveaxis(output.alphas, -4, 0)
-
-    render_chunk = jax.checkpoint(render_chunk, prevent_cse=False)
-    whole = count // chunk * chunk
-    parts = []
-    if whole:
-        stacked = jax.tree.map(lambda x: x[:whole].reshape(whole // chunk, chunk, *x.shape[1:]), split)
-        images = jax.lax.map(render_chunk, stacked)
-        parts.append([x.reshape(whole, *x.shape[2:]) for x in images])
-    if whole < count or count == 0:
-        parts.append(render_chunk(jax.tree.map(lambda x: x[whole:], split)))
-    images = parts[0] if len(parts) == 1 else [jnp.concatenate(pair) for pair in zip(*parts, strict=True)]
-    return RenderOutput(*(jnp.moveaxis(x, 0, -4) for x in images), info=None)
 
 
 def _check_evaluate(evaluate: str, rays: Any, **ellipse_only: Any) -> None:

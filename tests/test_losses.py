@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import correlate
 
-from jaxsplat import losses
+from jaxsplat import _similarity, losses
 from tests.data import double_precision
 
 RNG = np.random.default_rng(0)
@@ -67,11 +67,11 @@ def test_ssim_equals_the_full_window(shape, valid):
 def test_the_kernel_equals_plain_jax_in_double_precision_whatever_the_size(shape):
     x, y = pictures(*shape)
     weights = RNG.random(shape[:2])[..., None]
-    kind = losses._Similarity(losses._WINDOWS["gaussian"], c2=0.01)
+    kind = _similarity.Similarity(_similarity.WINDOWS["gaussian"], c2=0.01)
 
     def value_and_gradients(dtype):
         arrays = [jnp.asarray(a, dtype) for a in (x, y, weights)]
-        return jax.value_and_grad(lambda *a: losses._weighted_ssim(kind, *a), (0, 1, 2))(*arrays)
+        return jax.value_and_grad(lambda *a: _similarity.weighted_ssim(kind, *a), (0, 1, 2))(*arrays)
 
     single = value_and_gradients(jnp.float32)
     with double_precision():

@@ -19,11 +19,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"types", "_constants"},
     {"_check", "_ffi", "_validate"},
-    {"_linalg", "_backend", "_index", "_linear", "_triangles", "gamma", "gradients"},
+    {"_linalg", "_backend", "_index", "_linear", "_similarity", "_triangles", "gamma", "gradients"},
     {"sh", "initialization", "cameras", "losses", "lpips"}
     | {"reference", "reference_blend", "reference_meshes", "reference_tiles", "reference_world"},
     {"packing", "projection", "tiles", "rasterize", "shading"},
-    {"rendering", "rendering_meshes"},
+    {"_camera_chunks", "rendering", "rendering_meshes"},
     {"strategy", "optim", "clamps", "nn"},
     {"train", "viewer", "fused"},
     {"cli"},

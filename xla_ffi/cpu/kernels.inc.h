@@ -2,6 +2,7 @@
 #include "cpu/adam.inc.h"
 #include "cpu/kernels.h"
 #include "cpu/mesh_kernels.inc.h"
+#include "cpu/mesh_silhouettes.inc.h"
 #include "cpu/prepare.inc.h"
 #include "cpu/projection.inc.h"
 #include "cpu/spherical_harmonics.inc.h"

@@ -10,99 +10,13 @@
 
 #include "core/simd.h"
 #include "cpu/mesh_kernels.h"
+#include "cpu/mesh_pixels.inc.h"
 #include "cpu/tile_batch.h"
 #include "math/triangle.h"
 #include "math/triangle_vjp.h"
 
 namespace jaxsplat::JAXSPLAT_ISA {
 namespace {
-
-JAXSPLAT_INLINE Vec VecOfBits(int32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return Vec(value);
-}
-
-// The pixels of a tile, as blocks of 4x4 and groups of a vector's lanes.
-class TilePixels {
- public:
-  explicit TilePixels(const MeshTileJob& job) : width_(job.grid.width), height_(job.grid.height) {
-    const int64_t size = job.grid.tile_size;
-    side = static_cast<int>(size / kBlockSide);
-    column = job.tile % job.grid.tiles_x() * size;
-    row = job.tile / job.grid.tiles_x() * size;
-    for (int64_t i = 0; i < size; ++i) {
-      xs_[i] = job.mesh.xs[std::min(column + i, width_ - 1)];
-      ys_[i] = job.mesh.ys[std::min(row + i, height_ - 1)];
-    }
-    for (int b = 0; b < side; ++b) {
-      for (int i = 0; i < kBlockPixels; ++i) {
-        x_[b][i] = xs_[b * kBlockSide + i % kBlockSide];
-        y_[b][i] = ys_[b * kBlockSide + i / kBlockSide];
-      }
-    }
-  }
-
-  int side;
-  int64_t column, row;
-
-  JAXSPLAT_INLINE Vec X(int block_x, int group) const { return Vec::Load(x_[block_x] + group * kLanes); }
-  JAXSPLAT_INLINE Vec Y(int block_y, int group) const { return Vec::Load(y_[block_y] + group * kLanes); }
-
-  // Calls f(lane, pixel) for the pixels of a group that lie in the image.
-  template <class F>
-  JAXSPLAT_INLINE void ForEachPixel(int block_x, int block_y, int group, const F& f) const {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int i = group * kLanes + lane;
-      const int64_t x = column + block_x * kBlockSide + i % kBlockSide;
-      const int64_t y = row + block_y * kBlockSide + i / kBlockSide;
-      if (x < width_ && y < height_) f(lane, y * width_ + x);
-    }
-  }
-
- private:
-  static constexpr int kMaxSide = kMaxTileSize / kBlockSide;
-  int64_t width_, height_;
-  float xs_[kMaxTileSize], ys_[kMaxTileSize];
-  alignas(64) float x_[kMaxSide][kBlockPixels], y_[kMaxSide][kBlockPixels];
-};
-
-// Calls f(block_x, block_y) for the blocks of a tile that a face may touch.
-template <class F>
-JAXSPLAT_INLINE void ForEachBlock(const MeshTileJob& job, const TilePixels& pixels, int64_t face, const F& f) {
-  const PixelBox& box = job.boxes[face];
-  const int last = pixels.side - 1;
-  const auto block = [&](int64_t pixel, int64_t first) {
-    return static_cast<int>(std::clamp<int64_t>((pixel - first) >> 2, 0, last));
-  };
-  static_assert(kBlockSide == 4, "a shift by 2 divides by the side of a block");
-  const int x0 = block(box.x0, pixels.column), x1 = block(box.x1, pixels.column);
-  const int y0 = block(box.y0, pixels.row), y1 = block(box.y1, pixels.row);
-  if (x1 - x0 < 2 || y1 == y0) {
-    for (int y = y0; y <= y1; ++y) {
-      for (int x = x0; x <= x1; ++x) f(x, y);
-    }
-    return;
-  }
-  float corners[3][2];
-  const float* v = job.mesh.face_verts + face * 9;
-  const PixelScale& scale = job.scale;
-  for (int i = 0; i < 3; ++i) {
-    corners[i][0] = static_cast<float>((v[i * 3] - scale.x0) * scale.inv_x - static_cast<double>(pixels.column));
-    corners[i][1] = static_cast<float>((v[i * 3 + 1] - scale.y0) * scale.inv_y - static_cast<double>(pixels.row));
-  }
-  const float radius = std::sqrt(job.mesh.blur_radius);
-  const float radius_x = radius * static_cast<float>(std::abs(scale.inv_x));
-  const float radius_y = radius * static_cast<float>(std::abs(scale.inv_y));
-  for (int y = y0; y <= y1; ++y) {
-    const auto top = static_cast<float>(y * kBlockSide);
-    const ColumnSpan span = SpanInRows(corners, top, top + (kBlockSide - 1), radius_x, radius_y);
-    const float side = kBlockSide, end = static_cast<float>(pixels.side);
-    const int from = std::max(x0, static_cast<int>(std::clamp(std::floor(span.x0 / side), 0.0f, end)));
-    const int to = std::min(x1, static_cast<int>(std::clamp(std::floor(span.x1 / side), -1.0f, end)));
-    for (int x = from; x <= to; ++x) f(x, y);
-  }
-}
 
 // The nearest faces of the pixels of one group, [K, lanes]: depth, and 2 face + (whether it covers the centre) as bits.
 struct Slots {
@@ -126,35 +40,6 @@ struct Slots {
     }
   }
 };
-
-// Calls f(group, hit) for all groups of a tile that see a face; `group` counts blocks and groups within them.
-template <bool kDistance, class F>
-JAXSPLAT_INLINE void ForEachHit(const MeshTileJob& job, const TilePixels& pixels, int64_t face, int64_t neighbor,
-                                const F& f) {
-  const float* const corners = job.mesh.face_verts + face * 9;
-  // Only read where there is a neighbour.
-  const float* const half_corners = job.mesh.face_verts + (neighbor < 0 ? face : neighbor) * 9;
-  const TriangleSetup triangle(corners), other(half_corners);
-  ForEachBlock(job, pixels, face, [&](int block_x, int block_y) {
-    for (int group = 0; group < kGroups; ++group) {
-      const Vec x = pixels.X(block_x, group), y = pixels.Y(block_y, group);
-      TriangleHit found = Hit<kDistance>(triangle, corners, job.rule, job.mesh, x, y);
-      if (!Any(found.hit)) continue;
-      if (kDistance && neighbor >= 0) {
-        const TriangleHit half = Hit<true>(other, half_corners, job.rule, job.mesh, x, y);
-        found.hit = found.hit & SeenBeside(found, half, neighbor < face);
-      }
-      f((block_y * pixels.side + block_x) * kGroups + group, x, y, found);
-    }
-  });
-}
-
-// The other half of a face if it may be seen, or -1.
-int64_t NeighborOf(const MeshTileJob& job, int64_t face) {
-  if (job.mesh.neighbors == nullptr) return -1;
-  const int64_t neighbor = job.mesh.neighbors[face] - job.mesh.first;
-  return neighbor < 0 || neighbor >= job.mesh.count || job.boxes[neighbor].x0 > job.boxes[neighbor].x1 ? -1 : neighbor;
-}
 
 // Takes one face into all groups that see it.
 template <bool kDistance>
@@ -244,64 +129,6 @@ void Fragments(const MeshTileJob& job, const FragmentArrays& out) {
     float* const at = job.scratch + g * floats;
     const int block = g / kGroups;
     WriteGroup(job, pixels, block % pixels.side, block / pixels.side, g % kGroups, {at, at + floats / 2}, out);
-  }
-}
-
-// Sums -log(1 - coverage) over all faces, in no more memory than the picture.
-void Silhouettes(const MeshTileJob& job, float sigma, float* transmittances) {
-  const TilePixels pixels(job);
-  const int groups = pixels.side * pixels.side * kGroups;
-  std::fill_n(job.scratch, groups * kLanes, 0.0f);
-  const Vec scale(-1.0f / sigma);
-  for (int64_t i = 0; i < job.size; ++i) {
-    const int64_t face = job.entries[i].id;
-    ForEachHit<true>(job, pixels, face, NeighborOf(job, face),
-                     [&](int64_t group, const Vec&, const Vec&, const TriangleHit& found) {
-                       float* const at = job.scratch + group * kLanes;
-                       const Coverage coverage(found.SignedDistance() * scale);
-                       (Vec::Load(at) + Keep(found.hit, coverage.softplus)).Store(at);
-                     });
-  }
-  for (int g = 0; g < groups; ++g) {
-    alignas(64) float values[kLanes];
-    ExpOfMinus(Vec::Load(job.scratch + g * kLanes)).Store(values);
-    const int block = g / kGroups;
-    pixels.ForEachPixel(block % pixels.side, block / pixels.side, g % kGroups,
-                        [&](int lane, int64_t pixel) { transmittances[pixel] = values[lane]; });
-  }
-}
-
-// For each entry of the tile its slot of the gradient: x and y of the three corners, and two zeros.
-void SilhouettesVjp(const MeshTileJob& job, float sigma, const float* transmittances, const float* v_transmittances,
-                    float* slots) {
-  const TilePixels pixels(job);
-  const int groups = pixels.side * pixels.side * kGroups;
-  // By pixel: the transmittance times its cotangent.
-  std::fill_n(job.scratch, groups * kLanes, 0.0f);
-  for (int g = 0; g < groups; ++g) {
-    const int block = g / kGroups;
-    pixels.ForEachPixel(block % pixels.side, block / pixels.side, g % kGroups, [&](int lane, int64_t pixel) {
-      job.scratch[g * kLanes + lane] = transmittances[pixel] * v_transmittances[pixel];
-    });
-  }
-  const Vec scale(-1.0f / sigma), zero(0.0f);
-  for (int64_t i = 0; i < job.size; ++i) {
-    const int64_t face = job.entries[i].id;
-    const float* p = job.mesh.face_verts + face * 9;
-    const CornerVec v[3] = {
-        {Vec(p[0]), Vec(p[1]), Vec(p[2])}, {Vec(p[3]), Vec(p[4]), Vec(p[5])}, {Vec(p[6]), Vec(p[7]), Vec(p[8])}};
-    CornerVec sums[3] = {{zero, zero, zero}, {zero, zero, zero}, {zero, zero, zero}};
-    ForEachHit<true>(job, pixels, face, NeighborOf(job, face),
-                     [&](int64_t group, const Vec& x, const Vec& y, const TriangleHit& found) {
-                       const Coverage coverage(found.SignedDistance() * scale);
-                       // The transmittance falls by coverage / sigma as the face comes nearer by 1.
-                       const Vec slope = Vec::Load(job.scratch + group * kLanes) * coverage.sigmoid * (zero - scale);
-                       const Vec g = Keep(found.hit, Select(found.inside, zero - slope, slope));
-                       OutlineVjp(g, x, y, v, sums);
-                     });
-    float* const slot = slots + int64_t{job.entries[i].slot} * kSilhouetteSlot;
-    SumFour(sums[0].x, sums[0].y, sums[1].x, sums[1].y, slot);
-    SumFour(sums[2].x, sums[2].y, zero, zero, slot + 4);
   }
 }
 

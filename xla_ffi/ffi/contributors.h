@@ -4,43 +4,31 @@
 
 #include <cstdint>
 
-#include "ffi/operands.h"
+#include "ffi/call.h"
 #include "ops/trace_contributors.h"
 
 namespace jaxsplat {
 
 struct ContributorResults {
-  S32Result counts, ids;
-  F32Result alphas, transmittances, splat_weights;
-  S32Result splat_counts;
+  Call& call;
+  Out<int32_t> counts{call, "counts", 2}, ids{call, "ids", 3};
+  Out<float> alphas{call, "alphas", 3}, transmittances{call, "transmittances", 3};
+  Out<float> splat_weights{call, "splat_weights", 1};
+  Out<int32_t> splat_counts{call, "splat_counts", 1};
+  bool by_weight = call.Attribute<bool>("by_weight");
 
-  Images images() { return Images(counts->dimensions(), 2); }
-  Contributors At(int64_t image, bool by_weight) {
-    const Dims dims = ids->dimensions();
-    const int64_t most = dims.back(), pixel = image * dims[dims.size() - 3] * dims[dims.size() - 2];
-    const int64_t splat = image * splat_weights->dimensions().back();
-    return {most,
+  Contributors At(int64_t image) const {
+    return {ids.dim(2),
             by_weight,
-            counts->typed_data() + pixel,
-            ids->typed_data() + pixel * most,
-            alphas->typed_data() + pixel * most,
-            transmittances->typed_data() + pixel * most,
-            splat_weights->typed_data() + splat,
-            splat_counts->typed_data() + splat};
+            counts.At(image),
+            ids.At(image),
+            alphas.At(image),
+            transmittances.At(image),
+            splat_weights.At(image),
+            splat_counts.At(image)};
   }
 };
 
 }  // namespace jaxsplat
-
-#define JAXSPLAT_CONTRIBUTORS() \
-  Ret<jaxsplat::S32>()          \
-      .Ret<jaxsplat::S32>()     \
-      .Ret<jaxsplat::F32>()     \
-      .Ret<jaxsplat::F32>()     \
-      .Ret<jaxsplat::F32>()     \
-      .Ret<jaxsplat::S32>()     \
-      .JAXSPLAT_BLEND()         \
-      .JAXSPLAT_LISTS()         \
-      .Attr<bool>("by_weight")
 
 #endif  // JAXSPLAT_FFI_CONTRIBUTORS_H_

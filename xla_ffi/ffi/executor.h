@@ -77,15 +77,15 @@ class Executor final : public cuda::Device {
 #endif
 
 // Makes the device take no memory but the workspace, where there is one.
-inline void UseOnly(Executor& executor, WorkspaceResult workspace) {
-  if (workspace->element_count() > 0) executor.UseOnly(workspace->typed_data(), workspace->size_bytes());
+inline void UseOnly(Executor& executor, const Bytes& workspace) {
+  if (workspace.element_count() > 0) executor.UseOnly(workspace.typed_data(), workspace.size_bytes());
 }
 
 // The leading axes of the images that have more than one element, innermost first.
-inline std::vector<size_t> LongAxes(const Images& images) {
+inline std::vector<size_t> LongAxes(const std::vector<int64_t>& dims) {
   std::vector<size_t> axes;
-  for (size_t k = images.dims().size(); k-- > 0;) {
-    if (images.dims()[k] != 1) axes.push_back(k);
+  for (size_t k = dims.size(); k-- > 0;) {
+    if (dims[k] != 1) axes.push_back(k);
   }
   if (axes.size() > cuda::kMaxAxes) {
     throw std::invalid_argument("more than " + std::to_string(cuda::kMaxAxes) +
@@ -96,16 +96,16 @@ inline std::vector<size_t> LongAxes(const Images& images) {
 
 inline cuda::ImageAxes AxesOf(const Images& images) {
   cuda::ImageAxes result;
-  const std::vector<size_t> axes = LongAxes(images);
+  const std::vector<size_t> axes = LongAxes(images.dims());
   for (size_t k = 0; k < axes.size(); ++k) result.dims[k] = images.dims()[axes[k]];
   return result;
 }
 
 template <class T>
-cuda::Batched<T> BatchOf(const Operand<T>& operand, const Images& images) {
+cuda::Batched<T> BatchOf(const Operand<T>& operand) {
   cuda::Batched<T> result;
   result.data = operand.At(0);
-  const std::vector<size_t> axes = LongAxes(images);
+  const std::vector<size_t> axes = LongAxes(operand.image_dims());
   for (size_t k = 0; k < axes.size(); ++k) result.strides[k] = operand.stride(axes[k]);
   return result;
 }
@@ -139,7 +139,7 @@ namespace jaxsplat {
 using Executor = XlaPool;
 
 // A CPU has memory of its own.
-inline void UseOnly(Executor&, WorkspaceResult) {}
+inline void UseOnly(Executor&, const Bytes&) {}
 
 }  // namespace jaxsplat
 

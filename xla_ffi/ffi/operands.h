@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -15,13 +16,25 @@ namespace jaxsplat {
 
 namespace ffi = xla::ffi;
 
-using F32 = ffi::Buffer<ffi::F32>;
-using S32 = ffi::Buffer<ffi::S32>;
-using Flags = ffi::Buffer<ffi::PRED>;
+template <class T>
+struct DataTypeOf;
+template <>
+struct DataTypeOf<float> : std::integral_constant<ffi::DataType, ffi::F32> {};
+template <>
+struct DataTypeOf<int32_t> : std::integral_constant<ffi::DataType, ffi::S32> {};
+template <>
+struct DataTypeOf<bool> : std::integral_constant<ffi::DataType, ffi::PRED> {};
+template <>
+struct DataTypeOf<uint8_t> : std::integral_constant<ffi::DataType, ffi::U8> {};
+template <class T>
+using BufferOf = ffi::Buffer<DataTypeOf<T>::value>;
+
+using F32 = BufferOf<float>;
+using S32 = BufferOf<int32_t>;
+using Flags = BufferOf<bool>;
 using F32Result = ffi::Result<F32>;
 using S32Result = ffi::Result<S32>;
-using Bytes = ffi::Buffer<ffi::U8>;
-using WorkspaceResult = ffi::Result<Bytes>;
+using Bytes = BufferOf<uint8_t>;
 using Dims = ffi::Span<const int64_t>;
 
 // The leading axes of the results: one image per element.
@@ -44,7 +57,8 @@ class Images {
 template <class T>
 class Operand {
  public:
-  Operand(const char* name, const T* data, Dims dims, size_t trailing, const Images& images) : data_(data) {
+  Operand(const char* name, const T* data, Dims dims, size_t trailing, const Images& images)
+      : name_(name), data_(data) {
     if (dims.size() != images.dims().size() + trailing) throw std::invalid_argument(std::string(name) + ": wrong rank");
     int64_t stride = 1;
     for (size_t k = dims.size() - trailing; k < dims.size(); ++k) stride *= dims[k];
@@ -73,11 +87,13 @@ class Operand {
   int64_t size() const { return size_; }
   int64_t stride(size_t axis) const { return strides_[axis]; }
   int64_t dim(size_t k) const { return trailing_[k]; }
-  void Expect(const char* name, std::initializer_list<int64_t> dims) const {
-    if (trailing_ != std::vector<int64_t>(dims)) throw std::invalid_argument(std::string(name) + ": wrong shape");
+  const std::vector<int64_t>& image_dims() const { return image_dims_; }
+  void Expect(std::initializer_list<int64_t> dims) const {
+    if (trailing_ != std::vector<int64_t>(dims)) throw std::invalid_argument(std::string(name_) + ": wrong shape");
   }
 
  private:
+  const char* name_;
   const T* data_;
   int64_t size_;
   std::vector<int64_t> strides_, image_dims_, trailing_;
@@ -105,22 +121,5 @@ ffi::Error Guard(const F& f) {
 #define JAXSPLAT_HANDLER(name, ...)                                                          \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
-
-// The same handler twice: also for lists of a fixed capacity, which XLA may record as part of a CUDA graph.
-#define JAXSPLAT_HANDLERS(name, function, ...)   \
-  JAXSPLAT_HANDLER(name, function, __VA_ARGS__); \
-  JAXSPLAT_HANDLER(name##_static, function, __VA_ARGS__, {xla::ffi::Traits::kCmdBufferCompatible})
-
-// What every rasterizer of splats has: the side of a tile, and the blend rule.
-#define JAXSPLAT_BLEND()                 \
-  Attr<int64_t>("tile_size")             \
-      .Attr<double>("alpha_max")         \
-      .Attr<double>("alpha_min")         \
-      .Attr<double>("transmittance_min") \
-      .Attr<bool>("blend_last")          \
-      .Attr<int64_t>("max_contributors")
-
-// How they find their tile lists.
-#define JAXSPLAT_LISTS() Attr<int64_t>("max_intersections").Attr<bool>("boxes").Attr<int64_t>("max_list_entries")
 
 #endif  // JAXSPLAT_FFI_OPERANDS_H_

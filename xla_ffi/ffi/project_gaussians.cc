@@ -29,13 +29,13 @@ struct Inputs {
         Ks("Ks", Ks_.typed_data(), Ks_.dimensions(), 3, scenes),
         limits("limits", limits_.typed_data(), limits_.dimensions(), 2, scenes) {
     const int64_t n = means.dim(0), cameras = viewmats.dim(0);
-    means.Expect("means", {n, 3});
-    quats.Expect("quats", {n, 4});
-    scales.Expect("scales", {n, 3});
-    if (opacities.dim(0) != 0) opacities.Expect("opacities", {n});
-    viewmats.Expect("viewmats", {cameras, 4, 4});
-    Ks.Expect("Ks", {cameras, 3, 3});
-    limits.Expect("limits", {cameras, 4});
+    means.Expect({n, 3});
+    quats.Expect({n, 4});
+    scales.Expect({n, 3});
+    if (opacities.dim(0) != 0) opacities.Expect({n});
+    viewmats.Expect({cameras, 4, 4});
+    Ks.Expect({cameras, 3, 3});
+    limits.Expect({cameras, 4});
   }
 
   Scene3d At(int64_t scene) const {
@@ -80,11 +80,11 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 means, F32 quats, F32 scales, F
     const Operand<float> q("v_conics", v_conics.typed_data(), v_conics.dimensions(), 3, in.scenes);
     const Operand<float> d("v_depths", v_depths.typed_data(), v_depths.dimensions(), 2, in.scenes);
     const Operand<float> s("v_compensations", v_compensations.typed_data(), v_compensations.dimensions(), 2, in.scenes);
-    r.Expect("radii", {cameras, n, 2});
-    m.Expect("v_means2d", {cameras, n, 2});
-    q.Expect("v_conics", {cameras, n, 3});
-    d.Expect("v_depths", {cameras, n});
-    s.Expect("v_compensations", {cameras, n});
+    r.Expect({cameras, n, 2});
+    m.Expect({cameras, n, 2});
+    q.Expect({cameras, n, 3});
+    d.Expect({cameras, n});
+    s.Expect({cameras, n});
     const Chunks chunks(n, kGrain, kMostChunks);
     const int64_t terms = cameras * kCameraTerms, scenes = in.scenes.count();
     Scratch scratch;

@@ -30,11 +30,11 @@ struct Inputs {
         polynomials(polynomials_.typed_data()),
         degree(degree_) {
     const int64_t cameras = x.dim(0), splats = x.dim(1), channels = first.dim(2), powers = kHarmonicsPowers;
-    y.Expect("y", {cameras, splats});
-    z.Expect("z", {cameras, splats});
-    first.Expect("first", {splats, first.dim(1), channels});
-    rest.Expect("rest", {splats, rest.dim(1), channels});
-    if (masks.size() != 1) masks.Expect("masks", {cameras, splats});
+    y.Expect({cameras, splats});
+    z.Expect({cameras, splats});
+    first.Expect({splats, first.dim(1), channels});
+    rest.Expect({splats, rest.dim(1), channels});
+    if (masks.size() != 1) masks.Expect({cameras, splats});
     if (degree < 0 || degree > kMaxHarmonicsDegree) throw std::invalid_argument("degree: from 0 to 4");
     const int64_t used = (degree + 1) * (degree + 1);
     if (first.dim(1) + rest.dim(1) < used) throw std::invalid_argument("coefficients: too few for the degree");
@@ -78,7 +78,7 @@ ffi::Error Backward(ffi::ThreadPool threads, F32 x, F32 y, F32 z, Flags masks, F
   return Guard([&] {
     const Inputs in(Images(v_x->dimensions(), 2), x, y, z, masks, first, rest, factors, polynomials, degree);
     const Operand<float> v("v_values", v_values.typed_data(), v_values.dimensions(), 3, in.scenes);
-    v.Expect("v_values", {in.x.dim(0), in.x.dim(1), in.first.dim(2)});
+    v.Expect({in.x.dim(0), in.x.dim(1), in.first.dim(2)});
     in.ForSplats(threads, [&](int64_t scene, const Harmonics& h, int64_t begin, int64_t end) {
       const int64_t rows = scene * in.x.size();
       BestKernels().harmonics_gradient(

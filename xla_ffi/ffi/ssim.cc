@@ -19,7 +19,7 @@ void ForBlocks(ffi::ThreadPool threads, F32 x, F32 y, F32 window, Dims result, d
   const Operand<float> xs("x", x.typed_data(), x.dimensions(), 3, images);
   const Operand<float> ys("y", y.typed_data(), y.dimensions(), 3, images);
   const int64_t height = xs.dim(0), width = xs.dim(1), channels = xs.dim(2);
-  ys.Expect("y", {height, width, channels});
+  ys.Expect({height, width, channels});
   const auto taps = static_cast<int64_t>(window.element_count());
   if (taps % 2 == 0) throw std::invalid_argument("window: an odd size is needed");
   // Both neighbours of a block are computed with it, so it is no narrower than they.
@@ -53,7 +53,7 @@ ffi::Error Gradient(ffi::ThreadPool threads, F32 x, F32 y, F32 window, F32 weigh
     ForBlocks(threads, x, y, window, map->dimensions(), c1, c2,
               [&](int64_t image, const SsimImages& s, const SsimBlock& block) {
                 const int64_t size = s.height * s.row_size();
-                if (ws.size() != 1) ws.Expect("weights", {s.height, s.width, s.channels});
+                if (ws.size() != 1) ws.Expect({s.height, s.width, s.channels});
                 BestKernels().ssim_gradient(s, {ws.At(image), ws.size() == 1}, block, map->typed_data() + image * size,
                                             v_x->typed_data() + image * size);
               });
