@@ -219,6 +219,13 @@ def thin_points(capture: Path) -> None:
     save_points(path, cloud._replace(points=cloud.points[chosen], colors=cloud.colors[chosen]))
 
 
+def enlarge(capture: Path) -> None:
+    """Take the pictures anew, twice as large, and keep few points: large splats then lie over fine patterns."""
+    shutil.rmtree(capture)
+    make_demo_capture(capture, size=2 * SIZE, views=VIEWS)
+    thin_points(capture)
+
+
 def come_near(capture: Path) -> None:
     """Take the held-out pictures anew, with a focal length three times as long."""
     shapes, cameras = make_scene(0), make_cameras(VIEWS, SIZE, 0)
@@ -289,8 +296,9 @@ CASES = (
     Case("haze", "MCMC without its own terms, no points", forget_points, ("--regularizers.opacity", "0.01"), MCMC),
     Case("large", "MCMC without its own terms, no points", forget_points, ("--regularizers.scale", "0.01"), MCMC),
     Case(
-        "absgrad", "300 points to begin with", thin_points, ("--default.absgrad", "--default.grow-gradient", "8e-4"),
-        DEFAULT,
+        "absgrad", "fine patterns, 300 points to begin with, at most 2,000 splats", enlarge,
+        ("--default.absgrad", "--default.grow-gradient", "4e-4"),
+        ("--steps", "1500", "--strategy", "default", "--cap", "2000"),
     ),
     Case("parts", "300 points to begin with", thin_points, ("--default.revised-opacity",), DEFAULT),
 )  # fmt: skip
