@@ -244,7 +244,7 @@ def forget_pictures(folder):
     [
         (keep(0), "field 'frames' is empty"),
         (keep(1), "1 usable images leave 0 for training, at least 2 are needed"),
-        (keep(2), "2 usable images leave 1 for training, at least 2 are needed"),
+        (keep(2), r"2 usable images leave 1 for training, at least 2 are needed; 1 are held out\.$"),
         (forget_pictures, "none of the 10 listed images can be used. 10 of 10 listed images are missing"),
         (blacken, "every pixel of all 10 images is black"),
         (broken(lambda c: c.update(k1=400.0)), r"frame 0 \('images/000.png'\): distortion .* cannot be undone"),

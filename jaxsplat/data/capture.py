@@ -142,8 +142,8 @@ def load_capture(
     training = int((~evaluated).sum())
     if training < 2:
         raise InputError(
-            f"{source.path}: {len(views)} usable images leave {training} for training, at least 2 are needed. "
-            + " ".join(notes)
+            f"{source.path}: {len(views)} usable images leave {training} for training, at least 2 are needed; "
+            + " ".join((f"{len(views) - training} are held out.", *notes))
         )
     images = Images(store, "pixels", shown)
     if not any(image.any() for image in images):

@@ -87,6 +87,10 @@ def prepare(capture: Capture, config: TrainConfig) -> Job:
     notes = []
     if capture.points is not None:
         cloud = PointCloud(normal.points(capture.points.points), capture.points.colors)
+        if len(cloud.points) > (cap := config.strategy.cap):
+            notes.append(
+                f"Of the capture's {len(cloud.points):,} points {cap:,} random ones are used; --cap raises it."
+            )
     else:
         count = min(config.initial_points, config.strategy.cap)
         cloud = random_points(viewmats, Ks, images, lens=lens, count=count, masks=masks, seed=config.seed)

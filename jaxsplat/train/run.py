@@ -44,7 +44,7 @@ class Result(NamedTuple):
 
     Attributes:
       evaluation: on the held-out views; None where the run was interrupted.
-      seconds: of training, compilation included, in this process.
+      seconds: of training, compilation included; of a resumed run, those before too.
     """
 
     evaluation: Evaluation | None
@@ -126,7 +126,9 @@ def train_capture(
     if existing != "resume":
         _clear(out)
         save_json(out / CONFIG, settings)
+    before = history.rows[-1].seconds if history.rows else 0.0
     state, seconds, interrupted = _train(job, config, out, settings, checkpoint_every, history, watcher)
+    seconds += before
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
@@ -177,7 +179,7 @@ def _finish(
         splats=splats,
         rows=history.rows,
         settings=settings,
-        seconds=history.rows[-1].seconds if history.rows else seconds,
+        seconds=seconds,
         notes=notes,
     )
     return evaluation

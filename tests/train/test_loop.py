@@ -1,10 +1,13 @@
 """The compiled loop over all views."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsplat.data import load_capture
+from jaxsplat.io.ply import PointCloud
 from jaxsplat.strategy import MCMC
 from jaxsplat.train import TrainConfig, make_train_steps, prepare, train_steps
 from jaxsplat.train.loop import view_of_step
@@ -55,3 +58,12 @@ def test_held_out_views_are_not_trained_on(tmp_path):
     assert len(job.views.images) == 8
     assert np.array_equal(job.views.images, capture.images[~capture.held_out])
     assert job.notes == ("The capture has no points: 100 random ones are used.",)
+
+
+def test_points_above_the_cap_are_not_left_out_silently(tmp_path):
+    capture = load_capture(write_capture(tmp_path / "c"))
+    points = np.random.default_rng(0).uniform(-1, 1, (200, 3)).astype(np.float32)
+    capture = dataclasses.replace(capture, points=PointCloud(points, np.full((200, 3), 0.5, np.float32)))
+    job = prepare(capture, dataclasses.replace(CONFIG, strategy=MCMC(cap=150)))
+    assert "Of the capture's 200 points 150 random ones are used; --cap raises it." in job.notes
+    assert not prepare(capture, dataclasses.replace(CONFIG, strategy=MCMC(cap=200))).notes

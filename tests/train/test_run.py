@@ -94,6 +94,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_watched_or_not(folder, fini
     result = train(folder, out, existing="resume", watcher=watcher)
     assert result.evaluation and result.evaluation.psnr == finished[1].evaluation.psnr
     assert (out / "point_cloud.ply").read_bytes() == (finished[0] / "point_cloud.ply").read_bytes()
+    seconds = [train(folder, out, existing="resume").seconds, json.loads((out / "metrics.json").read_text())["seconds"]]
+    assert min(seconds) >= 0.9 * result.seconds > 0, "a run that is done keeps the seconds that it took"
     rows, whole = (load_rows(folder / "curves.csv", until=20) for folder in (out, finished[0]))
     assert [row[:5] for row in rows] == [row[:5] for row in whole] and [row.step for row in rows] == list(range(1, 21))
     with np.load(out / "checkpoint.npz") as a, np.load(finished[0] / "checkpoint.npz") as b:
