@@ -36,7 +36,8 @@ class TrainConfig:
       antialiased: compensate the opacity of splats smaller than a pixel. Most viewers expect False.
       background: colour in 0..1 behind the scene; None means white where the pictures are transparent, else black.
       random_background: another colour for each step, so that nothing is left transparent that should not be.
-      visible_adam: update only the splats that a step's views show; faster where most are out of sight.
+      visible_adam: update only the splats that a step's views show; faster where most are out of sight and
+        neighbours lie beside each other in memory.
       backend: renderer.
       rates: learning rates.
       strategy: how splats move, die and multiply.
