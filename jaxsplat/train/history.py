@@ -49,7 +49,7 @@ class History:
         self.rows = list(rows)
         self._step = rows[-1].step if rows else 0
         self._done = self._step
-        self._before = rows[-1].seconds if rows else 0.0
+        self.seconds_before = rows[-1].seconds if rows else 0.0
         self._loss = self._psnr = 0.0
         self._denied = 0
 
@@ -63,7 +63,7 @@ class History:
         if step % self.every == 0 or step == self.steps:
             total = max(step - self._step, 1)
             self.rows.append(
-                Row(step, self._loss / total, self._psnr / total, splats, self._denied, self._before + seconds)
+                Row(step, self._loss / total, self._psnr / total, splats, self._denied, self.seconds_before + seconds)
             )
             self._step, self._loss, self._psnr, self._denied = step, 0.0, 0.0, 0
 

@@ -126,9 +126,8 @@ def train_capture(
     if existing != "resume":
         _clear(out)
         save_json(out / CONFIG, settings)
-    before = history.rows[-1].seconds if history.rows else 0.0
     state, seconds, interrupted = _train(job, config, out, settings, checkpoint_every, history, watcher)
-    seconds += before
+    seconds += history.seconds_before
     if interrupted:
         tell(f"Interrupted after {int(state.step)} steps; continue with --resume.")
         return Result(None, seconds)
