@@ -45,6 +45,14 @@ def weights(found):
     return np.asarray(found.alphas * found.transmittances)
 
 
+def assert_same(value, truth, backend):
+    """The same bits; floats of two programs of the reference may be rounded in two ways by XLA."""
+    if backend == "native" or value.dtype == jnp.int32:
+        np.testing.assert_array_equal(value, truth)
+    else:
+        np.testing.assert_allclose(value, truth, rtol=GRADIENT, atol=SINGLE)
+
+
 def run(function, form, **settings):
     arguments = {**scene(form), **settings}
     static = {k: v for k, v in arguments.items() if isinstance(v, int | str | Blend)}
@@ -122,10 +130,11 @@ def test_the_weight_of_a_splat_is_the_gradient_of_the_picture_to_its_color(form)
 def test_counts_are_true_where_lists_are_short_and_the_nearest_are_listed(form, backend):
     trace = FORMS[form][1]
     whole, short = (run(trace, form, max_hits=k, backend=backend) for k in (ALL, 2))
-    for name in ("counts", "splat_weights", "splat_counts"):
-        np.testing.assert_array_equal(getattr(short, name), getattr(whole, name))
-    for name in ("ids", "alphas", "transmittances"):
-        np.testing.assert_array_equal(getattr(short, name), getattr(whole, name)[..., :2])
+    for name in ("counts", "splat_weights", "splat_counts", "ids", "alphas", "transmittances"):
+        truth = np.asarray(getattr(whole, name))
+        if name in ("ids", "alphas", "transmittances"):
+            truth = truth[..., :2]
+        assert_same(getattr(short, name), truth, backend)
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
@@ -137,7 +146,7 @@ def test_order_by_weight_lists_the_heaviest_first(form, backend):
     best = np.argsort(-weights(whole), axis=-1, kind="stable")[..., :3]
     for name in ("ids", "alphas", "transmittances"):
         truth = np.take_along_axis(np.asarray(getattr(whole, name)), best, -1)
-        np.testing.assert_array_equal(getattr(heaviest, name), truth)
+        assert_same(getattr(heaviest, name), truth, backend)
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
