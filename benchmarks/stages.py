@@ -276,7 +276,8 @@ def _step(scene: scenes.Scene) -> Stages:
     project_jit, project_both = jax.jit(project), with_gradient(project)
     colors_both, compare_both = with_gradient(colors), with_gradient(compare)
     similarity = with_gradient(lambda images: losses.ssim(images, target).mean())
-    gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.ones_like(leaf), splats)
+    # Not all alike, which XLA would write anew in each call.
+    gradients = jax.tree.map(lambda leaf: 1e-3 * jnp.cos(leaf), splats)
     adam = carried(lambda splats, state: apply_splat_adam(splats, gradients, state, steps=1000), splats)
     # As the library's projection does it, every quaternion divided by its length beforehand.
     unit = scene._replace(quats=scene.quats / np.linalg.norm(scene.quats, axis=1, keepdims=True))

@@ -26,8 +26,8 @@ struct Kernels {
   void (*project)(const Scene3d&, const ProjectionRule&, int64_t begin, int64_t end, const Projection&);
   void (*project_gradient)(const Scene3d&, const ProjectionRule&, const ProjectionCotangent&, int64_t begin,
                            int64_t end, float* terms, const ProjectionGradient&);
-  // Elements [begin, end).
-  void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end);
+  // Elements [begin, end); if `changed` is given, only those for which it is positive, counted from begin.
+  void (*adam)(const AdamRule&, const AdamArrays&, int64_t begin, int64_t end, const float* changed);
   // A block of one image: the map; and with it, the gradient of its weighted sum with respect to x.
   void (*ssim)(const SsimImages&, const SsimBlock&, float* map);
   void (*ssim_gradient)(const SsimImages&, const SsimWeights&, const SsimBlock&, float* map, float* v_x);

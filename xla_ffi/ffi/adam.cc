@@ -2,7 +2,7 @@
 #include "ops/adam.h"
 
 #include <algorithm>
-#include <utility>
+#include <stdexcept>
 
 #include "cpu/kernels.h"
 #include "cpu/parallel.h"
@@ -29,9 +29,13 @@ ffi::Error WithAdam(ffi::ThreadPool threads, F32 values, F32 first, F32 second, 
                             static_cast<float>(beta1),
                             static_cast<float>(beta2),
                             static_cast<float>(epsilon)};
-    const AdamArrays arrays{values.typed_data(),     first.typed_data(),       second.typed_data(),
-                            gradient.typed_data(),   new_values->typed_data(), new_first->typed_data(),
-                            new_second->typed_data()};
+    // The calls say that results lie where the operands do.
+    if (size > 0 && (new_values->typed_data() != values.typed_data() || new_first->typed_data() != first.typed_data() ||
+                     new_second->typed_data() != second.typed_data())) {
+      throw std::invalid_argument("adam: the results must lie where the operands do");
+    }
+    const AdamArrays arrays{new_values->typed_data(), new_first->typed_data(), new_second->typed_data(),
+                            gradient.typed_data()};
     XlaPool pool(threads);
     run(settings, arrays, &pool);
   });
@@ -47,17 +51,31 @@ ffi::Error Adam(ffi::ThreadPool threads, F32 values, F32 first, F32 second, F32 
                   epsilon, [&](const AdamRule& settings, const AdamArrays& arrays, XlaPool* pool) {
                     const Chunks chunks(size, kGrain, kMostChunks);
                     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
-                      BestKernels().adam(settings, arrays, chunks.begin(chunk), chunks.end(chunk));
+                      BestKernels().adam(settings, arrays, chunks.begin(chunk), chunks.end(chunk), nullptr);
                     });
                   });
 }
 
-// Where the results do not lie where the operands do, the elements [begin, end) are carried over.
-void Keep(const AdamArrays& a, int64_t begin, int64_t end) {
-  const std::pair<const float*, float*> pairs[] = {
-      {a.values, a.new_values}, {a.first, a.new_first}, {a.second, a.new_second}};
-  for (const auto& [from, to] : pairs) {
-    if (from != to) std::copy(from + begin, from + end, to + begin);
+// Rows that are looked at together, and the largest width of rows that share vectors though only some are marked.
+constexpr int64_t kRows = 64, kNarrow = 4;
+
+// As the kernel, for rows [begin, end), at most kRows, of `width` elements; only the marked ones change.
+void AdamMarked(const AdamRule& rule, const AdamArrays& a, const bool* marked, int64_t width, int64_t begin,
+                int64_t end) {
+  const auto adam = BestKernels().adam;
+  const auto count = std::count(marked + begin, marked + end, true);
+  if (count == 0) return;
+  if (count == end - begin) return adam(rule, a, begin * width, end * width, nullptr);
+  if (width <= kNarrow) {
+    // Of a constant length, which is faster: the next row begins before, and nothing is read beyond the last.
+    float changed[kRows * kNarrow];
+    for (int64_t row = begin; row < end; ++row) {
+      std::fill_n(changed + (row - begin) * width, kNarrow, marked[row] ? 1.0f : 0.0f);
+    }
+    return adam(rule, a, begin * width, end * width, changed);
+  }
+  for (int64_t row = begin; row < end; ++row) {
+    if (marked[row]) adam(rule, a, row * width, (row + 1) * width, nullptr);
   }
 }
 
@@ -71,19 +89,12 @@ ffi::Error AdamRows(ffi::ThreadPool threads, F32 values, F32 first, F32 second, 
                   epsilon, [&](const AdamRule& settings, const AdamArrays& arrays, XlaPool* pool) {
                     if (count == 0) return;
                     if (size % count != 0) throw std::invalid_argument("adam: rows do not fit the values");
-                    const bool* marked = rows.typed_data();
                     const int64_t width = size / count;
                     const Chunks chunks(count, std::max<int64_t>(kGrain / std::max<int64_t>(width, 1), 1), kMostChunks);
                     ParallelFor(pool, chunks.count, [&](int64_t chunk) {
                       const int64_t last = chunks.end(chunk);
-                      for (int64_t begin = chunks.begin(chunk), end; begin < last; begin = end) {
-                        // A run of rows with the same mark, so that vectors are full.
-                        for (end = begin + 1; end < last && marked[end] == marked[begin];) ++end;
-                        if (marked[begin]) {
-                          BestKernels().adam(settings, arrays, begin * width, end * width);
-                        } else {
-                          Keep(arrays, begin * width, end * width);
-                        }
+                      for (int64_t begin = chunks.begin(chunk); begin < last; begin += kRows) {
+                        AdamMarked(settings, arrays, rows.typed_data(), width, begin, std::min(begin + kRows, last));
                       }
                     });
                   });

@@ -11,10 +11,10 @@ struct AdamRule {
   float rate, correction1, correction2, beta1, beta2, epsilon;
 };
 
-// The results may lie where the operands do.
+// All but the gradient are changed in place.
 struct AdamArrays {
-  const float *values, *first, *second, *gradient;
-  float *new_values, *new_first, *new_second;
+  float *values, *first, *second;
+  const float* gradient;
 };
 
 }  // namespace jaxsplat
