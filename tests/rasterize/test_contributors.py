@@ -50,7 +50,7 @@ def assert_same(value, truth, backend):
     if backend == "native" or value.dtype == jnp.int32:
         np.testing.assert_array_equal(value, truth)
     else:
-        np.testing.assert_allclose(value, truth, rtol=GRADIENT, atol=SINGLE)
+        np.testing.assert_allclose(value, truth, rtol=5 * SINGLE, atol=SINGLE)
 
 
 def run(function, form, **settings):
@@ -130,11 +130,10 @@ def test_the_weight_of_a_splat_is_the_gradient_of_the_picture_to_its_color(form)
 def test_counts_are_true_where_lists_are_short_and_the_nearest_are_listed(form, backend):
     trace = FORMS[form][1]
     whole, short = (run(trace, form, max_hits=k, backend=backend) for k in (ALL, 2))
-    for name in ("counts", "splat_weights", "splat_counts", "ids", "alphas", "transmittances"):
-        truth = np.asarray(getattr(whole, name))
-        if name in ("ids", "alphas", "transmittances"):
-            truth = truth[..., :2]
-        assert_same(getattr(short, name), truth, backend)
+    for name in ("counts", "splat_weights", "splat_counts"):
+        assert_same(getattr(short, name), getattr(whole, name), backend)
+    for name in ("ids", "alphas", "transmittances"):
+        assert_same(getattr(short, name), getattr(whole, name)[..., :2], backend)
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
